@@ -115,8 +115,8 @@ impl Heap {
 /// Memory that simulated threads have mapped: address, length, and the heap of their run.
 static MAPPED: Mutex<Vec<(usize, usize, usize)>> = Mutex::new(Vec::new());
 
-/// Takes note of memory that a simulated thread has mapped: should the run end before it is
-/// unmapped, it goes with it.
+/// Records memory that a simulated thread has mapped: if the run ends before it is unmapped, it is
+/// unmapped with the run.
 pub(crate) fn own(base: usize, len: usize) {
     let Some(current) = switch(None) else { return };
     // SAFETY: the heap outlives the run that has set it, and only this host thread uses it.
@@ -125,7 +125,7 @@ pub(crate) fn own(base: usize, len: usize) {
     switch(Some(current));
 }
 
-/// The memory mapped at `base` is about to be unmapped.
+/// Removes the record of the memory mapped at `base`, which is about to be unmapped.
 pub(crate) fn disown(base: usize) {
     let heap = switch(None);
     MAPPED.lock().expect("nobody panics with it locked").retain(|mapped| mapped.0 != base);

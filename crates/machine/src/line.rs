@@ -54,7 +54,7 @@ impl Lines {
         if address.wrapping_sub(self.heap) < HEAP_BYTES { len } else { len.min(PAGE_BYTES - address % PAGE_BYTES) }
     }
 
-    /// The `len` bytes from `address` are memory of their own, mapped anew and `copies` times in a
+    /// Records that the `len` bytes from `address` are newly mapped memory, `copies` times in a
     /// row. Both are whole pages.
     pub(crate) fn map(&mut self, address: usize, len: usize, copies: usize) {
         assert!(address.is_multiple_of(PAGE_BYTES) && len.is_multiple_of(PAGE_BYTES), "memory is mapped in pages");

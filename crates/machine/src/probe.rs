@@ -2,7 +2,7 @@
 
 use crate::run::{is_simulated, world};
 
-/// The calling thread takes the rare branch `number`, which is called `name`.
+/// Records that the calling thread takes the rare branch `number`, which is called `name`.
 pub fn reach(number: usize, name: &str) {
     if is_simulated() {
         world(|world| world.reach(number, name));

@@ -71,7 +71,7 @@ pub fn yield_now() {
     world_then_wait(World::give_way);
 }
 
-/// The caller is in a system call that takes so long.
+/// Charges the caller for a system call of this duration.
 pub fn system_call(time: Time) {
     world(|world| world.spend(time));
 }

@@ -67,7 +67,7 @@ impl Recorder {
         self.lines.push_back(line);
     }
 
-    /// `thread` performs an operation on shared memory.
+    /// Records that `thread` performs an operation on shared memory.
     pub(crate) fn operation(&mut self, thread: ThreadId, threads: &[Thread], op: Op, line: Line, now: Time) {
         if self.tracing.operations {
             let name = &threads[thread.index()].name;
@@ -80,7 +80,7 @@ impl Recorder {
         self.last = Some(thread);
     }
 
-    /// `thread` does something that has a line of its own.
+    /// Records an event of `thread` that has a line of its own.
     pub(crate) fn event(&mut self, now: Time, thread: ThreadId, threads: &[Thread], what: &str) {
         let quiet = std::mem::take(&mut self.quiet);
         if quiet.turns > 1 {

@@ -201,7 +201,7 @@ impl World {
         self.thread_mut(thread).fiber = Some(fiber);
     }
 
-    /// The running thread has begun, and suspends by `yielder`.
+    /// Records that the running thread has begun; `yielder` suspends it.
     pub(crate) fn started(&mut self, yielder: *const Yielder<(), ()>) {
         self.current().yielder = yielder;
     }
@@ -225,7 +225,7 @@ impl World {
         id
     }
 
-    /// The running thread has ended.
+    /// Ends the running thread.
     pub(crate) fn ended(&mut self, thread: ThreadId) {
         if thread.0 == 0 {
             self.end.get_or_insert(End::Done);
@@ -352,7 +352,7 @@ impl World {
         Ok(thread)
     }
 
-    /// An entry of the queue has come up: whether the thread runs on now.
+    /// Handles the entry of the queue that is due; returns whether its thread continues now.
     fn due(&mut self, thread: ThreadId, time: Time) -> bool {
         let state = self.threads[thread.index()].state;
         match state {
@@ -387,7 +387,8 @@ impl World {
         Some(self.ready.swap_remove(at))
     }
 
-    /// The running thread is about to touch shared data. Returns whether it must wait for its turn.
+    /// Takes the turn of the running thread, which is about to touch shared data. Returns whether
+    /// it must wait for it.
     pub(crate) fn turn(&mut self) -> bool {
         self.operations += 1;
         if self.operations > self.max_operations {
@@ -447,7 +448,7 @@ impl World {
 
     // ----- waiting -----
 
-    /// The running thread gives up its context until [`World::wake`] or `deadline`.
+    /// Takes the context from the running thread until [`World::wake`] or `deadline`.
     pub(crate) fn block(&mut self, why: Wait, deadline: Time) {
         let thread = self.running;
         self.trace(thread, |threads| match why {
@@ -487,7 +488,7 @@ impl World {
         self.make_ready(thread, at);
     }
 
-    /// The running thread spins, for `longest` at most, until one of the lines that it has read
+    /// Lets the running thread spin, for `longest` at most, until one of the lines that it has read
     /// changes. Returns whether it waits.
     pub(crate) fn spin(&mut self, longest: Time) -> bool {
         let thread = self.running;
@@ -526,7 +527,7 @@ impl World {
         true
     }
 
-    /// A line changes at `at`: the threads that spin on it continue.
+    /// Lets the threads continue that spin on a line, which changes at `at`.
     fn changes(&mut self, line: Line, at: Time) {
         if self.watchers.is_empty() {
             return;
@@ -549,7 +550,7 @@ impl World {
         }
     }
 
-    /// The running thread lets others have its context. Returns whether it waits.
+    /// Offers the context of the running thread to others. Returns whether the thread waits.
     pub(crate) fn give_way(&mut self) -> bool {
         let until = self.current().now + self.description.yield_call();
         self.current().spend(until, true);
@@ -573,7 +574,7 @@ impl World {
 
     // ----- what is charged -----
 
-    /// The running thread performs an atomic operation, in its turn.
+    /// Charges the running thread for an atomic operation, in its turn.
     pub(crate) fn access(&mut self, address: usize, op: Op) {
         if self.is_free() {
             return;
@@ -605,9 +606,9 @@ impl World {
         }
     }
 
-    /// The running thread performs an atomic operation on its own stack, before it gives the
-    /// variable away or after it got it back. Where on the stack that is, and what shares its line,
-    /// is up to the compiler, so no line is looked up.
+    /// Charges the running thread for an atomic operation on its own stack, before it shares the
+    /// variable or after it got it back. The compiler decides where on the stack the variable lies
+    /// and what shares its line, so no line is looked up.
     fn access_stack(&mut self, op: Op) {
         if self.by_time() {
             let (now, context) = (self.current().now, self.current().context);
@@ -617,7 +618,7 @@ impl World {
         }
     }
 
-    /// The running thread touches plain data.
+    /// Charges the running thread for touching plain data.
     pub(crate) fn touch(&mut self, address: usize, len: usize, how: Bulk) {
         if !self.by_time() || len == 0 {
             return;
@@ -642,7 +643,7 @@ impl World {
         }
     }
 
-    /// The running thread computes.
+    /// Charges the running thread for computing.
     pub(crate) fn compute(&mut self, instructions: u64) {
         if self.by_time() {
             let (now, context) = (self.current().now, self.current().context);
@@ -660,7 +661,7 @@ impl World {
         counters.shared_hits + between_caches + lines_read
     }
 
-    /// The running thread visits `thing`.
+    /// Records a visit of the running thread to `thing`.
     pub(crate) fn visit(&mut self, thing: u64) {
         if self.by_time() {
             let context = self.current().context;
@@ -671,7 +672,7 @@ impl World {
         }
     }
 
-    /// The running thread is in a system call for so long.
+    /// Charges the running thread for a system call of this duration.
     pub(crate) fn spend(&mut self, time: Time) {
         let until = self.current().now + time;
         self.current().spend(until, false);
@@ -681,7 +682,7 @@ impl World {
         self.digest = (self.digest.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 
-    /// The `len` bytes at `address` lie in the memory of `node`, or in its non-volatile memory.
+    /// Binds the `len` bytes at `address` to the memory of `node`, or to its non-volatile memory.
     pub(crate) fn bind(&mut self, address: usize, len: usize, node: usize, nvm: bool) {
         let (mut address, end) = (address, address + len);
         while address < end {
@@ -708,7 +709,7 @@ impl World {
 
     // ----- what is noted -----
 
-    /// `thread` does what has a line in the trace.
+    /// Traces an event of `thread`.
     fn trace(&mut self, thread: ThreadId, what: impl FnOnce(&[Thread]) -> String) {
         let now = if self.by_time() { self.threads[thread.index()].now } else { self.clock };
         if let Some(trace) = &mut self.trace {
@@ -716,13 +717,13 @@ impl World {
         }
     }
 
-    /// The running thread says what it does.
+    /// Traces what the running thread reports.
     pub(crate) fn note(&mut self, what: &str) {
         let thread = self.running;
         self.trace(thread, |_| what.to_owned());
     }
 
-    /// The running thread takes a rare branch.
+    /// Records that the running thread takes a rare branch.
     pub(crate) fn reach(&mut self, number: usize, name: &str) {
         if self.probes.len() <= number {
             self.probes.resize(number + 1, 0);

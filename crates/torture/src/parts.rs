@@ -69,7 +69,7 @@ impl Situation {
     }
 }
 
-/// Is told what has been done, and the number of points that there are.
+/// Receives what has been done, and the number of points.
 pub type Progress<'a> = &'a mut dyn FnMut(&Tally, usize);
 
 type Run = Box<dyn Fn(&Situation, &Budget, Progress<'_>) -> Tally>;

@@ -38,13 +38,13 @@ impl Buffers {
         now.max(self.arriving.nth(0))
     }
 
-    /// A line has been asked for, and arrives at `at`.
+    /// Records that a line has been requested and arrives at `at`.
     pub(super) fn asked(&mut self, at: Time) {
         self.arriving.push(at);
     }
 
-    /// Puts in `count` stores to a line that is there at `arrival`; two stores leave at least
-    /// `apart` of each other.
+    /// Adds `count` stores to a line that arrives at `arrival`; between two stores leaving there is
+    /// at least `apart`.
     pub(super) fn store(&mut self, count: usize, arrival: Time, apart: Time) {
         for _ in 0..count {
             self.last_leaves = arrival.max(self.last_leaves + apart);
@@ -58,7 +58,7 @@ impl Buffers {
         now.max(self.streams.nth(0))
     }
 
-    /// A non-temporal line is accepted at `at`.
+    /// Records that a non-temporal line is accepted at `at`.
     pub(super) fn stream(&mut self, at: Time) {
         self.streams.push(at);
         self.empty_at = self.empty_at.max(at);

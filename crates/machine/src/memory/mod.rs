@@ -191,8 +191,8 @@ impl Memory {
         }
     }
 
-    /// One atomic operation on a line by a context; to be called in the order of `now`. Returns the
-    /// time when the context continues.
+    /// Performs one atomic operation of a context on a line; to be called in the order of `now`.
+    /// Returns the time when the context continues.
     pub(crate) fn access(&mut self, context: usize, line: Line, op: Op, now: Time) -> Time {
         match op {
             Op::Load => self.read(context, line, now),
@@ -217,7 +217,7 @@ impl Memory {
         }
     }
 
-    /// Plain data touched: `lines` lines from `first`. Returns the time when the context continues.
+    /// Touches plain data: `lines` lines from `first`. Returns the time when the context continues.
     pub(crate) fn touch(&mut self, context: usize, first: Line, lines: u64, how: Bulk, now: Time) -> Time {
         let touched = (first.0..first.0 + lines).map(Line);
         match how {
