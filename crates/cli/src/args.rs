@@ -345,7 +345,7 @@ pub(crate) enum Lab {
     },
 }
 
-/// A point to restore to: a GSN or a time.
+/// Parses a point to restore to: a GSN or a time.
 fn point(text: &str) -> Result<RestoreTo, String> {
     if let Ok(gsn) = text.parse() {
         return Ok(RestoreTo::Gsn(Gsn::new(gsn)));

@@ -1,5 +1,5 @@
-//! The values of the command-line contract: which exist here, and what is said about those that do
-//! not.
+//! The values of the command-line contract: those that exist here, and the messages for those that
+//! do not.
 
 use std::str::FromStr;
 
@@ -14,8 +14,7 @@ struct Axis {
     absent: &'static [&'static str],
 }
 
-/// The benchmarks that are no workloads on a database: of the log buffer alone, and of the device
-/// alone.
+/// The benchmarks that need no database: of the log buffer alone, and of the device alone.
 pub(crate) const LOG_INSERT_BENCH: &str = "log-insert";
 pub(crate) const DEVICE_SYNC_BENCH: &str = "device-sync";
 const BENCHES: [&str; NAMES.len() + 2] = {
@@ -39,7 +38,7 @@ const SCHEME: Axis =
 const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"], absent: &[] };
 
 impl Axis {
-    /// The value called `name`, or why it cannot be had.
+    /// Returns the value called `name`, or why it does not exist.
     fn choose(&self, name: &str) -> Result<&'static str, String> {
         if let Some(value) = self.offered.iter().find(|value| **value == name) {
             return Ok(value);
@@ -99,12 +98,12 @@ pub(crate) fn logs(number: &str) -> Result<u16, String> {
     }
 }
 
-/// A time in seconds, or nothing.
+/// Parses a time in seconds, or nothing.
 pub(crate) fn warmup(number: &str) -> Result<f64, String> {
     if number.parse() == Ok(0.0) { Ok(0.0) } else { seconds(number) }
 }
 
-/// A time in seconds, more than nothing and at most a year.
+/// Parses a time in seconds, more than nothing and at most a year.
 pub(crate) fn seconds(number: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 366.0 * 86_400.0 => Ok(seconds),
@@ -122,7 +121,7 @@ pub(crate) fn rate(number: &str) -> Result<f64, String> {
     }
 }
 
-/// An exponent of a Zipfian distribution.
+/// Parses an exponent of a Zipfian distribution.
 pub(crate) fn skew(number: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(theta) if (0.0..=10.0).contains(&theta) => Ok(theta),

@@ -21,7 +21,7 @@ pub(crate) fn backup(args: &BackupArgs, out: &mut dyn Write) -> Result<()> {
     Ok(db.close()?)
 }
 
-/// What a backup holds, in one line.
+/// Returns what a backup holds, in one line.
 pub(crate) fn describe(report: &BackupReport) -> String {
     format!(
         "backup to {}, complete at {}: {} pages ({} read again), {} of log, in {:.2} s",
@@ -57,7 +57,7 @@ pub(crate) fn restore(args: &RestoreArgs, out: &mut dyn Write) -> Result<()> {
         format::bytes(report.log_bytes)
     )?;
     out.flush()?;
-    // The first opening recovers it; then everything is looked at.
+    // The first opening recovers the database; then everything is checked.
     let open = OpenArgs::with_pool(args.pool_mb);
     check::check(&CheckArgs { dir: args.target.clone(), ledger: None, open }, out)
 }

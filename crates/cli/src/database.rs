@@ -14,7 +14,7 @@ use crate::args::{LogArgs, OpenArgs};
 use crate::failure::{Failure, Result};
 use crate::progress::{Bar, Narrator};
 
-/// So long an opening is not worth a word.
+/// A shorter opening is not reported.
 const UNNOTICED: Duration = Duration::from_millis(500);
 
 /// The file that every database has.
@@ -42,7 +42,7 @@ pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
     })
 }
 
-/// Opens a database, and shows how far recovery is if it takes long.
+/// Opens a database, and shows the progress of a long recovery.
 pub(crate) fn open(dir: &Path, options: Options, narrator: Narrator) -> Result<Db> {
     let (began, bar) = (Instant::now(), Arc::new(Mutex::new(None::<Bar>)));
     let shown = Arc::clone(&bar);
@@ -61,7 +61,7 @@ pub(crate) fn open(dir: &Path, options: Options, narrator: Narrator) -> Result<D
 fn ring(dir: &Path, log: &LogArgs) -> NvmOptions {
     let mut sources = log.region.iter().cloned().map(Source::File);
     let first = sources.next().unwrap_or_else(|| Source::File(dir.join("ring")));
-    // Whoever measures on memory that is not persistent is warned, not stopped.
+    // A user who measures on memory that is not persistent gets a warning and no error.
     let survive = Survive::Process;
     NvmOptions { survive, further: sources.collect(), ..NvmOptions::new(first, log.domain.unwrap_or_default()) }
 }
@@ -82,7 +82,8 @@ pub(crate) fn open_existing(dir: &Path, open: &OpenArgs) -> Result<Db> {
     Ok(db)
 }
 
-/// The files of a closed database, for reading; nobody else can open it while the guard lives.
+/// Returns the files of a closed database, for reading; no other process can open it while the
+/// guard lives.
 pub(crate) fn closed_disk(dir: &Path) -> Result<(Arc<dyn Disk>, DiskLock)> {
     require_database(dir)?;
     let disk = ReadOnlyDisk::open(dir)?;
@@ -95,7 +96,8 @@ pub(crate) fn closed_disk(dir: &Path) -> Result<(Arc<dyn Disk>, DiskLock)> {
     Ok((Arc::new(disk), lock))
 }
 
-/// As [`open_existing`], to look into it: where nothing can be written, it is recovered in memory.
+/// As [`open_existing`], for inspection: where nothing can be written, it recovers the database in
+/// memory.
 pub(crate) fn open_to_inspect(dir: &Path, open: &OpenArgs) -> Result<Db> {
     if !ReadOnlyDisk::is_all_there_is(dir) {
         return open_existing(dir, open);
@@ -118,7 +120,8 @@ fn require_database(dir: &Path) -> Result<()> {
     Err(Failure::Run(format!("{} cannot be opened: {problem}; `duramen bench` makes databases", dir.display())))
 }
 
-/// What recovery did when `db` was opened, in one line; `None` when there was nothing to do.
+/// Returns what recovery did when `db` was opened, in one line; `None` when there was nothing to
+/// do.
 pub(crate) fn recovery(db: &Db) -> Option<String> {
     let report = db.metrics().recovery;
     if !report.was_needed() {
@@ -133,9 +136,10 @@ pub(crate) fn recovery(db: &Db) -> Option<String> {
     };
     let rate = |bytes: u64, micros: u64| bytes as f64 / (micros as f64).max(1.0);
     Some(format!(
-        "{:.2} s: {} log records ({:.1} MB) read, {} page changes repeated, {} transactions rolled back, {} torn pages \
-         repaired (end of the log {:.2} s at {:.0} MB/s, analysis and redo {:.2} s at {:.0} MB/s with {} threads, {} \
-         page visits in {} windows, {:.2} s of reading and {:.2} s of repeating, undo {:.2} s); {left}{:.2} s to the first transaction",
+        "{:.2} s: {} log records ({:.1} MB) read, {} page changes repeated, {} transactions rolled back, {} torn \
+         pages repaired (end of the log {:.2} s at {:.0} MB/s, analysis and redo {:.2} s at {:.0} MB/s with {} \
+         threads, {} page visits in {} windows, {:.2} s of reading and {:.2} s of repeating, undo {:.2} s); \
+         {left}{:.2} s to the first transaction",
         seconds(report.micros()),
         report.records,
         report.bytes as f64 / 1e6,

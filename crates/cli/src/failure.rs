@@ -24,12 +24,12 @@ pub(crate) enum Failure {
     Usage(String),
     /// Stored data is damaged.
     Damage(String),
-    /// Nobody reads our output any more; there is nobody to tell.
+    /// The reader of the output has closed it, so no message is printed.
     OutputClosed,
 }
 
 impl Failure {
-    /// What to tell the user.
+    /// Returns what to tell the user.
     pub(crate) fn sentence(&self) -> Option<&str> {
         match self {
             Self::Run(sentence) | Self::Usage(sentence) | Self::Damage(sentence) => Some(sentence),
@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// What to tell the calling program.
+    /// Returns what to tell the calling program.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Run(_) | Self::OutputClosed => 1,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A whole number with a comma between groups of three digits.
+/// Formats a whole number with a comma between groups of three digits.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -15,7 +15,7 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A size in the largest unit of which there is at least one.
+/// Formats a size in the largest unit of which there is at least one.
 pub(crate) fn bytes(number: u64) -> String {
     let mut size = number as f64;
     for unit in ["bytes", "KiB", "MiB", "GiB"] {
@@ -27,7 +27,7 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{size:.1} TiB")
 }
 
-/// A latency in a unit that leaves a few digits.
+/// Formats a latency in a unit that leaves a few digits.
 pub(crate) fn latency(time: Duration) -> String {
     let micros = micros(time);
     match micros {
@@ -37,7 +37,7 @@ pub(crate) fn latency(time: Duration) -> String {
     }
 }
 
-/// A time in microseconds, to a tenth.
+/// Formats a time in microseconds, to a tenth.
 pub(crate) fn micros(time: Duration) -> f64 {
     (time.as_nanos() as f64 / 100.0).round() / 10.0
 }

@@ -62,7 +62,8 @@ fn log(dir: &Path, number: LogId, from: Option<Lsn>, limit: u64, out: &mut dyn W
     Ok(())
 }
 
-/// A place in the first log is its LSN; one in another says which.
+/// Formats a log address: in the first log it is the LSN, in another one the log's number comes
+/// first.
 fn place(place: LogAddress) -> String {
     let (log, lsn) = (place.log(), place.lsn().get());
     if log.is_zero() { lsn.to_string() } else { format!("{}:{lsn}", log.get()) }
@@ -84,7 +85,7 @@ fn table(dir: &Path, name: &str, keys: usize, out: &mut dyn Write) -> Result<()>
     Ok(db.close()?)
 }
 
-/// What there is instead of a table.
+/// Returns what there is instead of a table.
 fn no_such_table(dir: &Path, name: &str, db: &Db) -> Failure {
     const SHOWN: usize = 20;
     let names = db.list().unwrap_or_default();
@@ -99,7 +100,7 @@ fn no_such_table(dir: &Path, name: &str, db: &Db) -> Failure {
     })
 }
 
-/// A key as text when it is text, else in hexadecimal.
+/// Returns a key as text when it is text, else in hexadecimal.
 fn printable(key: &[u8]) -> String {
     match std::str::from_utf8(key) {
         Ok(text) if !text.is_empty() && text.chars().all(|c| !c.is_control()) => format!("{text:?}"),

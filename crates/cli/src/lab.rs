@@ -11,7 +11,7 @@ use crate::args::{Lab, LabArgs};
 use crate::failure::{Failure, Result};
 use crate::progress::Narrator;
 
-/// Columns of a table where nobody says how wide the terminal is.
+/// Columns of a table where the width of the terminal is unknown.
 const WIDTH: u16 = 118;
 
 pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
@@ -70,7 +70,7 @@ fn elsewhere(
     crate::machine_build::run(&args, Narrator::new(false))
 }
 
-/// The experiments called `ids`, in the order of the claims, each once.
+/// Returns the experiments called `ids`, in the order of the claims, each once.
 fn chosen(ids: &[String]) -> Result<Vec<&'static dyn Experiment>> {
     for id in ids {
         if !id.eq_ignore_ascii_case("all") && duramen_lab::find(id).is_none() {

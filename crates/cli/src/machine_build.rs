@@ -1,8 +1,8 @@
 //! The other build of this command, in which the lab's experiments run on simulated machines.
 //!
 //! It is the same sources compiled with `--cfg duramen_machine`, kept in the folder `machine` of
-//! Cargo's target directory. Started by `cargo run`, this command has Cargo bring it up to date;
-//! otherwise it must be there.
+//! Cargo's target directory. If `cargo run` started this command, Cargo brings the other build up
+//! to date; otherwise it must exist.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use duramen_lab::Calibrated;
 use crate::failure::{Failure, Result};
 use crate::progress::Narrator;
 
-/// Runs the other build with `args`; its output goes where ours goes.
+/// Runs the other build with `args`; it inherits the standard streams.
 pub(crate) fn run(args: &[&str], narrator: Narrator) -> Result<()> {
     let binary = binary(narrator)?;
     let failed = |error| Failure::Run(format!("cannot start `{}`: {error}", binary.display()));
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &[&str], narrator: Narrator) -> Result<()> {
     Err(Failure::Run("the experiments on the simulated machine failed; the reason is above".to_owned()))
 }
 
-/// What the other build measures for `lab calibrate`.
+/// Returns what the other build measures for `lab calibrate`.
 pub(crate) fn calibrated(narrator: Narrator) -> Result<Vec<Calibrated>> {
     let binary = binary(narrator)?;
     narrator.say("measuring on the simulated machine");

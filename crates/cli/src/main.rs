@@ -30,7 +30,7 @@ use clap::Parser;
 use args::{Cli, Command};
 use failure::Failure;
 
-/// Simulated threads get their memory from the simulated machine's heap, everyone else from the
+/// Simulated threads get their memory from the simulated machine's heap, all other threads from the
 /// system.
 #[cfg(duramen_machine)]
 #[global_allocator]
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // What was printed before the failure belongs in front of it.
+            // Earlier output must come before the message of the failure.
             let _ = out.flush();
             if let Some(sentence) = failure.sentence() {
                 let _ = writeln!(std::io::stderr(), "error: {sentence}");

@@ -1,5 +1,5 @@
-//! Progress on standard error: moving lines on a terminal, plain lines elsewhere, nothing when
-//! standard output is read by a program and nobody watches.
+//! Progress on standard error: moving lines on a terminal, plain lines elsewhere, nothing when a
+//! program reads standard output and standard error is no terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -19,7 +19,7 @@ enum Mode {
     Silent,
 }
 
-/// Tells the user how things go.
+/// Shows progress to the user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Narrator(Mode);
 
@@ -38,12 +38,12 @@ impl Narrator {
     /// Prints one line.
     pub(crate) fn say(self, line: &str) {
         if self.0 != Mode::Silent {
-            // Progress is for whoever watches; if nobody can, the work goes on.
+            // Progress is optional: if it cannot be printed, the work continues.
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
 
-    /// A bar from 0 to `length` with a message behind it.
+    /// Returns a bar from 0 to `length` with a message behind it.
     pub(crate) fn bar(self, title: &'static str, length: u64) -> Bar {
         let bar = (self.0 == Mode::Terminal).then(|| {
             let style = ProgressStyle::with_template("{prefix} [{bar:30}] {msg}").expect("the template is well formed");

@@ -30,7 +30,7 @@ fn two_columns(head: [&str; 2]) -> Table {
     table
 }
 
-/// The database's files and their sizes.
+/// Returns the database's files and their sizes.
 fn files(dir: &Path) -> Result<Table> {
     let mut table = two_columns(["file", "size"]);
     let mut all = Vec::new();
@@ -63,7 +63,7 @@ fn tables(names: &[String]) -> String {
     if names.is_empty() { "tables: none".into() } else { format!("tables: {}", names.join(", ")) }
 }
 
-/// The engine's counters since it was opened, which covers recovery.
+/// Returns the engine's counters since it was opened, which covers recovery.
 fn counters(metrics: &duramen::Metrics) -> Table {
     let mut table = two_columns(["counter", "value"]);
     let mut row = |name: &str, value: String| {

@@ -1,5 +1,5 @@
-//! Where experiments measure: a database in a memory file system, with a log device as slow as the
-//! experiment wants it.
+//! The database that experiments measure: in a memory file system, with a log device of the latency
+//! that the experiment chooses.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::error::{Error, Result};
 
 /// Where the log is within a database.
 const LOG: &str = "log/";
-/// A memory file system that is smaller does not hold the experiments' databases.
+/// A smaller memory file system does not hold the experiments' databases.
 const LEAST_KIB: u64 = 3 << 20;
-/// Before a measurement the same load runs for this share of its time.
+/// A warm-up with the same load takes this share of the time of a measurement.
 const WARM_UP: f64 = 0.2;
 
 /// A system that is compared with others.
@@ -75,12 +75,12 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// An empty one with one log.
+    /// Returns an empty one with one log.
     pub(crate) fn new(pool_bytes: usize) -> Result<Self> {
         Self::with_logs(pool_bytes, (1, Partition::default()))
     }
 
-    /// An empty one with so many logs.
+    /// Returns an empty one with so many logs.
     pub(crate) fn with_logs(pool_bytes: usize, logs: (u16, Partition)) -> Result<Self> {
         let (directory, file_system) = place(&std::fs::read_to_string("/proc/self/mounts").unwrap_or_default());
         let failed = |error: std::io::Error| Error::ResultFile {
@@ -93,16 +93,16 @@ impl Bed {
         Ok(Self { home, file_system, pool_bytes, logs, checkpoint_bytes })
     }
 
-    /// No checkpoint is taken but those that are asked for, unless there are gigabytes of log.
+    /// Only explicit checkpoints are taken, unless there are gigabytes of log.
     pub(crate) fn without_checkpoints(self) -> Self {
         Self { checkpoint_bytes: 8 << 30, ..self }
     }
 
-    /// Where the files are, for the report.
+    /// Returns where the files are, for the report.
     pub(crate) fn setting(&self) -> String {
         format!(
-            "Database and log are files on {}. Every commit waits for a durable write of the log, unless the series is called \
-             asynchronous; to each of these writes the latency of the log device is added.",
+            "Database and log are files on {}. Every commit waits for a durable write of the log, unless the \
+             series is called asynchronous; to each of these writes the latency of the log device is added.",
             self.file_system
         )
     }
@@ -110,7 +110,7 @@ impl Bed {
     /// Opens the database for `system`, with a log device that takes `latency`.
     pub(crate) fn open(&self, system: &System, latency: Duration) -> Result<Rig> {
         let real = RealDisk::open(self.home.path(), RealDiskOptions { backend: Backend::Auto, direct: true })?;
-        // Opening writes to the log, too; nobody measures that.
+        // Opening writes to the log, too; the measurements leave that out.
         let disk = Arc::new(DelayDisk::new(Arc::new(real), LOG, Duration::ZERO));
         let options = Options {
             commit: system.commit,
@@ -127,7 +127,7 @@ impl Bed {
         Ok(Rig { db, disk, commit: system.commit })
     }
 
-    /// The directory of the database.
+    /// Returns the directory of the database.
     pub(crate) fn path(&self) -> &Path {
         self.home.path()
     }
@@ -186,7 +186,7 @@ impl Rig {
         })
     }
 
-    /// The database.
+    /// Returns the database.
     pub(crate) fn db(&self) -> &Db {
         &self.db
     }
@@ -198,8 +198,8 @@ impl Rig {
     }
 }
 
-/// Threads that carry the clients: one for each where a commit holds up its thread, else one for
-/// each processor.
+/// Threads that carry the clients: one for each client where a commit blocks its thread, else one
+/// for each processor.
 pub(crate) fn agents(commit: CommitMode, clients: u32) -> u32 {
     match commit {
         CommitMode::Sync | CommitMode::Elr => clients,
@@ -209,13 +209,14 @@ pub(crate) fn agents(commit: CommitMode, clients: u32) -> u32 {
     }
 }
 
-/// A directory for databases, and the kind of its file system in words, out of the system's table
-/// of `mounts`.
+/// Returns a directory for databases, and its kind of file system in words, according to the
+/// system's table of `mounts`.
 fn place(mounts: &str) -> (PathBuf, String) {
     const MEMORY: &str = "/dev/shm";
     let is_memory = mounts.lines().any(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        matches!(fields[..], [_, MEMORY, "tmpfs", options, ..] if size_kib(options).is_none_or(|size| size >= LEAST_KIB))
+        let is_enough = |options| size_kib(options).is_none_or(|size| size >= LEAST_KIB);
+        matches!(fields[..], [_, MEMORY, "tmpfs", options, ..] if is_enough(options))
     });
     if is_memory {
         (MEMORY.into(), "a memory file system (tmpfs), which has no latency of its own".into())
@@ -227,12 +228,13 @@ fn place(mounts: &str) -> (PathBuf, String) {
     }
 }
 
-/// The size in the options of a memory file system, `rw,size=65536k`; nothing when they have none.
+/// Returns the size in the options of a memory file system, `rw,size=65536k`; nothing when they
+/// have none.
 fn size_kib(options: &str) -> Option<u64> {
     options.split(',').find_map(|option| option.strip_prefix("size=")?.strip_suffix('k')?.parse().ok())
 }
 
-/// The median; not a number when there are none.
+/// Returns the median; not a number when there are none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {

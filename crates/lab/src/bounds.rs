@@ -17,7 +17,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Whether `value` is as it must be. What is no number never is.
+    /// Returns whether `value` is within the bound. A value that is not a number never is.
     pub fn holds(&self, value: f64) -> bool {
         match *self {
             Self::AtLeast(least) => value >= least,
@@ -51,12 +51,12 @@ pub struct Check {
 }
 
 impl Check {
-    /// A check of `ours`.
+    /// Returns a check of `ours`.
     pub fn new(what: impl Into<String>, paper: impl Into<String>, ours: f64, wanted: Bound) -> Self {
         Self { what: what.into(), paper: paper.into(), ours, wanted }
     }
 
-    /// Whether our number is as it must be.
+    /// Returns whether our number is as it must be.
     pub fn holds(&self) -> bool {
         self.wanted.holds(self.ours)
     }
@@ -75,7 +75,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict on `checks`.
+    /// Returns the verdict on `checks`.
     pub fn of(checks: &[Check]) -> Self {
         let failed: Vec<String> = checks
             .iter()
@@ -89,7 +89,7 @@ impl Verdict {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
@@ -98,7 +98,7 @@ impl Verdict {
         }
     }
 
-    /// The checks that do not hold, in words.
+    /// Returns the checks that do not hold, in words.
     pub fn reasons(&self) -> &[String] {
         match self {
             Self::Reproduced => &[],
@@ -117,7 +117,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A number with about three digits that say something.
+/// Returns a number with about three digits that say something.
 pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

@@ -1,13 +1,13 @@
-//! The same code on this machine and on the simulated one: how far the model is off.
+//! The same code on this machine and on the simulated one: the error of the model.
 //!
-//! Measured are the operations that the simulated experiments are made of, by one and by two
-//! threads. The simulated machine is a server of today, which resembles the machines that
-//! developers have; the others share its model and its one calibrated constant, the instructions
-//! that stand for the code around an operation on shared memory.
+//! The calibration measures the operations that the simulated experiments consist of, with one and
+//! with two threads. The simulated machine is a present-day server, which resembles the machines of
+//! developers. The other simulated machines share its model and its one calibrated constant, the
+//! instructions that stand for the code around an operation on shared memory.
 //!
-//! How far apart two processors are decides what two threads cost each other, and a virtual machine
-//! may not know, or tell something else. So that is measured first, by handing a line over; the
-//! simulated threads are as far apart as fits best.
+//! The distance of two processors decides what two threads cost each other, and a virtual machine
+//! may not report it correctly. It is therefore measured first, by handing over a line; the
+//! simulated threads get the distance that fits best.
 
 use std::time::Duration;
 
@@ -36,9 +36,9 @@ pub struct Calibrated {
     pub nanos: f64,
 }
 
-/// The operation that tells how far apart two processors are: a number in shared memory goes back
-/// and forth between their threads, each of which waits until it sees the other's and then writes
-/// its own.
+/// The operation that measures the distance of two processors: a number in shared memory goes back
+/// and forth between their threads. Each thread waits for the other's number and then writes its
+/// own.
 const HAND_OVER: &str = "handing a line over";
 
 /// Where two threads of the simulated machine may be: the names, and the contexts.
@@ -57,7 +57,7 @@ enum Operation {
     Workload(&'static str, u64),
 }
 
-/// A line goes back and forth `times` times.
+/// Sends a line back and forth `times` times.
 fn hand_over(times: u64) -> Duration {
     let line = Arc::new(AtomicU64::new(0));
     let other = Arc::clone(&line);
@@ -69,7 +69,7 @@ fn hand_over(times: u64) -> Duration {
                 waiting.snooze();
             }
             if turn == first {
-                // Both are there.
+                // Both threads have arrived.
                 start = Instant::now();
             }
             line.store(turn + 1, Ordering::Release);
@@ -167,7 +167,7 @@ impl Operation {
         Ok(measured)
     }
 
-    /// Short rounds, and many of them: what else the machine does only adds.
+    /// Many short rounds: other work of the machine only adds time.
     #[cfg(not(duramen_machine))]
     fn here(self, observe: &mut dyn FnMut(u32)) -> Result<Vec<Calibrated>> {
         let mut measured = Vec::new();
@@ -184,8 +184,8 @@ impl Operation {
     }
 }
 
-/// Measures every operation in this build, with one thread and with two; `observe` is told what
-/// comes next.
+/// Measures every operation in this build, with one thread and with two; `observe` gets the name of
+/// the next one.
 ///
 /// # Errors
 /// Those of the engine and the workloads.
@@ -204,8 +204,8 @@ pub fn calibrate(observe: &mut dyn FnMut(&str)) -> Result<Vec<Calibrated>> {
     Ok(measured)
 }
 
-/// Which of the distances in `modelled` two processors of the machine behind `here` are most like:
-/// the one at which a line is handed over in the time that comes closest.
+/// Returns the distance in `modelled` whose time for handing over a line is closest to that in
+/// `here`.
 pub fn distance(here: &[Calibrated], modelled: &[Calibrated]) -> Option<String> {
     let hand_over = |line: &&Calibrated| line.what == HAND_OVER;
     let wanted = here.iter().find(hand_over)?.nanos;

@@ -13,16 +13,19 @@ use crate::result_files::FOLDER;
 const HEAD: &str = "\
 # Reproduction
 
-What the papers found that Duramen is built on, and what Duramen shows on the machine named in each section. This page is
+What the papers found that Duramen is built on, and what Duramen shows on the machine named in each \
+         section. This page is
 generated: `duramen lab run ID... --out DIR` measures, and writes this page and the files that it shows.
 
-A finding counts as *reproduced* when each of its parts is within its bound, as *partly reproduced* when some are. The bounds
-ask for the shape of the paper's figure, and for its ratios within a tolerance; absolute figures belong to the papers' machines.
+A finding counts as *reproduced* when each of its parts is within its bound, as *partly reproduced* when \
+         some are. The bounds
+ask for the shape of the paper's figure, and for its ratios within a tolerance; absolute figures belong to the \
+         papers' machines.
 Every verdict is computed from the measured figures.
 
 ";
 
-/// A page about `outcomes`.
+/// Returns a page about `outcomes`.
 pub fn document(outcomes: &[Outcome]) -> String {
     let mut text = HEAD.to_owned();
     text.push_str(&table(outcomes));
@@ -32,7 +35,7 @@ pub fn document(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// A table of all experiments; those without an outcome have not been run.
+/// Returns a table of all experiments; those without an outcome have not been run.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut text = "| claim | paper | what it found | ours | verdict |\n|---|---|---|---|---|\n".to_owned();
     for experiment in EXPERIMENTS {

@@ -42,14 +42,14 @@ pub enum Error {
     Log(#[from] duramen_wal::WalError),
     /// This is the native build.
     #[error(
-        "a run on the simulated machine `{machine}` needs the machine build: RUSTFLAGS=\"--cfg duramen_machine\" cargo build --release \
-         --target-dir target/machine"
+        "a run on the simulated machine `{machine}` needs the machine build: RUSTFLAGS=\"--cfg duramen_machine\" \
+         cargo build --release --target-dir target/machine"
     )]
     NotSimulated {
         /// The machine.
         machine: &'static str,
     },
-    /// A run on a simulated machine did not come to its end.
+    /// A run on a simulated machine did not end normally.
     #[error("the simulated machine `{machine}`: {reason}")]
     Simulation {
         /// The machine.

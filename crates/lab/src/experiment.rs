@@ -31,11 +31,11 @@ pub struct About {
 
 /// An experiment of a paper.
 pub trait Experiment: Sync {
-    /// What it repeats.
+    /// Returns what it repeats.
     fn about(&self) -> About;
 
-    /// Why not everything holds here that the paper found, where that is known; printed when
-    /// something does not.
+    /// Why some of the paper's findings do not hold here, where the reason is known; printed when
+    /// one does not.
     fn difference(&self) -> Option<&'static str> {
         None
     }
@@ -80,7 +80,7 @@ pub struct Step {
     pub next: String,
 }
 
-/// What an experiment is told and whom it tells how far it is.
+/// The effort that an experiment makes, and the observer of its progress.
 pub struct Context<'a> {
     effort: Effort,
     observe: &'a mut dyn FnMut(&Step),
@@ -99,7 +99,7 @@ impl Context<'_> {
         self.effort
     }
 
-    /// The one of three values that fits the effort.
+    /// Returns the one of three values that fits the effort.
     pub(crate) fn pick<T>(&self, full: T, quick: T, tiny: T) -> T {
         match self.effort {
             Effort::Full => full,
@@ -108,12 +108,12 @@ impl Context<'_> {
         }
     }
 
-    /// Says how many measurements there will be.
+    /// Announces the number of measurements.
     pub(crate) fn expect(&mut self, total: usize) {
         self.step.total = total as u64;
     }
 
-    /// Says what comes now, before any measurement.
+    /// Announces the next step, before any measurement.
     pub(crate) fn prepare(&mut self, what: &str) {
         what.clone_into(&mut self.step.next);
         (self.observe)(&self.step);
@@ -144,7 +144,7 @@ pub fn run(experiment: &dyn Experiment, effort: Effort, observe: &mut dyn FnMut(
         .zip(processor_time())
         .map(|(before, after)| after.saturating_sub(before).saturating_sub(own).as_secs_f64() / seconds.max(1e-9));
     let about = experiment.about();
-    // What runs in virtual time must not depend on where and when: its files are the same
+    // The files of a run in virtual time must not depend on place and time: they are the same
     // everywhere.
     let conditions = if about.world == SIMULATED {
         Conditions { seconds: 0.0, others: None, machine: Machine::simulated() }

@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 pub struct Axis {
     /// What it shows, with the unit.
     pub label: String,
-    /// Whether its scale is logarithmic. What is not positive is then not drawn.
+    /// Whether its scale is logarithmic. Values that are not positive are then not drawn.
     pub log: bool,
 }
 
 impl Axis {
-    /// An axis with a linear scale.
+    /// Returns an axis with a linear scale.
     pub fn linear(label: &str) -> Self {
         Self { label: label.to_owned(), log: false }
     }
 
-    /// An axis with a logarithmic scale.
+    /// Returns an axis with a logarithmic scale.
     pub fn log(label: &str) -> Self {
         Self { label: label.to_owned(), log: true }
     }
@@ -56,22 +56,22 @@ impl Series {
         Self { name: name.into(), paper: false, points }
     }
 
-    /// The paper's.
+    /// Returns the paper's.
     pub fn paper(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), paper: true, points }
     }
 
-    /// The value at `x`, if there is one.
+    /// Returns the value at `x`, if there is one.
     pub fn at(&self, x: f64) -> Option<f64> {
         self.points.iter().find(|point| (point.0 - x).abs() < 1e-9).map(|point| point.1)
     }
 
-    /// The largest value; not a number when there is none.
+    /// Returns the largest value; not a number when there is none.
     pub fn peak(&self) -> f64 {
         self.points.iter().map(|point| point.1).fold(f64::NAN, f64::max)
     }
 
-    /// The value at the largest `x`; not a number when there is none.
+    /// Returns the value at the largest `x`; not a number when there is none.
     pub fn last(&self) -> f64 {
         self.points.last().map_or(f64::NAN, |point| point.1)
     }
@@ -95,7 +95,8 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The numbers: a line for each `x` and a column for each series; of edges, a line for each.
+    /// Returns the numbers: a line for each `x` and a column for each series; of edges, a line for
+    /// each.
     pub fn csv(&self) -> String {
         let mut text = String::new();
         if self.shape == Shape::Edges {
@@ -131,7 +132,7 @@ impl Figure {
         text
     }
 
-    /// All values of `x`, in order, each once.
+    /// Returns all values of `x`, in order, each once.
     pub fn xs(&self) -> Vec<f64> {
         let mut xs: Vec<f64> =
             self.series.iter().flat_map(|series| series.points.iter().map(|point| point.0)).collect();
@@ -141,7 +142,7 @@ impl Figure {
     }
 }
 
-/// A field of a CSV file, quoted where it must be.
+/// Returns a field of a CSV file, quoted where it must be.
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }

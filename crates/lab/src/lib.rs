@@ -1,16 +1,15 @@
 //! The experiments of the papers that Duramen is built on, repeated with Duramen.
 //!
-//! An [`Experiment`] knows which figure of which paper it repeats, what the paper found there, and
+//! An [`Experiment`] states which figure of which paper it repeats, what the paper found there, and
 //! when the finding counts as reproduced. Running it gives an [`Outcome`]: the measured series, and
 //! for each part of the finding a [`Check`] of a measured number against a bound. The verdict
 //! follows from the checks and from nothing else. [`save`] writes an outcome as JSON, CSV and SVG;
 //! [`document`] puts saved outcomes into one page.
 //!
-//! All experiments run the database as an application would, through its public interface, and none
-//! leaves out the log or its flushes; only where a figure has asynchronous commit in it, that
-//! series is what its name says. The latency of a log device is injected
-//! ([`duramen_io::DelayDisk`]) over files in a memory file system, so that the injected latency is
-//! all there is. After an experiment the database is audited, and an audit that fails fails the
+//! All experiments run the database as an application would, through its public interface. None
+//! leaves out the log or its flushes, except for the series of asynchronous commit. The latency of
+//! a log device is injected ([`duramen_io::DelayDisk`]) over files in a memory file system, which
+//! has no latency of its own. After an experiment the database is audited; a failed audit fails the
 //! experiment.
 //!
 //! A further experiment is a file in `experiments/` and a line in [`EXPERIMENTS`].

@@ -7,7 +7,7 @@ use std::time::Duration;
 use duramen_sync::thread::available_parallelism;
 use serde::{Deserialize, Serialize};
 
-/// What one has to know about the machine to compare figures.
+/// The properties of the machine that matter for comparing figures.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's model.
@@ -26,7 +26,7 @@ impl Machine {
         Self { cpu: "simulated".to_owned(), processors: 0, memory_mib: 0, kernel: String::new() }
     }
 
-    /// The machine at hand; `unknown` where the system does not say.
+    /// Returns the machine at hand; `unknown` where the system does not say.
     pub fn here() -> Self {
         let read = |path| read_to_string(path).unwrap_or_default();
         let unknown = || "unknown".to_owned();
@@ -58,15 +58,15 @@ pub(crate) fn processor_time() -> Option<Duration> {
     busy(read_to_string("/proc/stat").ok()?.lines().next()?)
 }
 
-/// The time in a line `cpu user nice system idle iowait irq softirq steal ...`, whose unit is a
-/// hundredth of a second.
+/// Returns the time in a line `cpu user nice system idle iowait irq softirq steal ...`, whose unit
+/// is a hundredth of a second.
 fn busy(line: &str) -> Option<Duration> {
     let times: Vec<u64> = line.strip_prefix("cpu ")?.split_whitespace().map_while(|time| time.parse().ok()).collect();
     let [user, nice, system, _idle, _iowait, irq, softirq, ..] = times[..] else { return None };
     Some(Duration::from_millis((user + nice + system + irq + softirq) * 10))
 }
 
-/// The value of the first line `key : value`.
+/// Returns the value of the first line `key : value`.
 fn value(text: &str, key: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -74,7 +74,7 @@ fn value(text: &str, key: &str) -> Option<String> {
     })
 }
 
-/// The number in `123 kB`.
+/// Returns the number in `123 kB`.
 fn kibibytes(text: &str) -> Option<u64> {
     text.strip_suffix("kB")?.trim().parse().ok()
 }

@@ -64,12 +64,12 @@ impl Outcome {
         }
     }
 
-    /// What the checks come to.
+    /// Returns what the checks come to.
     pub fn verdict(&self) -> Verdict {
         Verdict::of(&self.checks)
     }
 
-    /// The command that repeats it.
+    /// Returns the command that repeats it.
     pub fn command(&self) -> String {
         format!("duramen lab run {}{}", self.id, if self.quick { " --quick" } else { "" })
     }

@@ -53,8 +53,8 @@ fn draw(area: &Area<'_>, figure: &Figure) -> Drawn {
     }
 }
 
-/// What an axis spans: from zero, or of a logarithmic one from the smallest value, to a little
-/// above the largest.
+/// Returns what an axis spans: from zero, or of a logarithmic one from the smallest value, to a
+/// little above the largest.
 fn range(axis: &Axis, values: impl Iterator<Item = f64>) -> (f64, f64) {
     let usable = values.filter(|value| value.is_finite() && (!axis.log || *value > 0.0));
     let (least, most) = usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), value| (a.min(value), b.max(value)));
@@ -114,7 +114,7 @@ where
         .map_err(text)
 }
 
-/// The points that the axes can show.
+/// Returns the points that the axes can show.
 fn visible(figure: &Figure, series: &Series) -> Vec<(f64, f64)> {
     let shown = |axis: &Axis, value: f64| value.is_finite() && (!axis.log || value > 0.0);
     series.points.iter().copied().filter(|&(x, y)| shown(&figure.x, x) && shown(&figure.y, y)).collect()

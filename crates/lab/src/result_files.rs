@@ -1,5 +1,5 @@
-//! Where results are kept: for each experiment `ID.json`, and for each of its figures a CSV and an
-//! SVG file.
+//! The files of results: `ID.json` for each experiment, and a CSV and an SVG file for each of its
+//! figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,8 @@ pub fn save_plots(directory: &Path, outcome: &Outcome) -> Result<Vec<PathBuf>> {
     outcome.figures.iter().map(save).collect()
 }
 
-/// The results in `directory`, in the order of the experiments. What was never run is not there.
+/// Returns the results in `directory`, in the order of the experiments. What was never run is not
+/// there.
 ///
 /// # Errors
 /// [`Error::ResultFile`] for a result that is there and cannot be read.

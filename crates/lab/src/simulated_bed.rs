@@ -1,8 +1,8 @@
-//! Where experiments measure the whole engine on a simulated machine: a database in simulated
-//! memory, with a log device as slow as the experiment wants it.
+//! The database that experiments measure on a simulated machine: in simulated memory, with a log
+//! device of the latency that the experiment chooses.
 //!
-//! The database is populated once, by simulated threads that are charged nothing. Each measurement
-//! then runs on a machine of its own, on a copy of the disk.
+//! Simulated threads populate the database once, without charges. Each measurement then runs on a
+//! machine of its own, on a copy of the disk.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //!
 //! Which objects share a cache line decides much of what the model charges, so simulated threads
 //! must not get their memory from the host's allocator. [`Allocator`] is the program's global
-//! allocator: it serves simulated threads from the heap of their run and everyone else from the
+//! allocator: it serves simulated threads from the heap of their run and all other threads from the
 //! system.
 //!
 //! Blocks are powers of two from 16 bytes up, aligned to their size (to a page at most), with one
@@ -59,7 +59,7 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// An empty heap.
+    /// Returns an empty heap.
     pub(crate) fn new() -> Box<Self> {
         let space = space();
         let index = loop {
@@ -75,12 +75,12 @@ impl Heap {
         Box::new(Self { index, base, next: base, free: [0; 48] })
     }
 
-    /// Where it begins.
+    /// Returns where it begins.
     pub(crate) fn base(&self) -> usize {
         self.base
     }
 
-    /// Bytes of address space taken so far.
+    /// Returns the number of bytes of address space taken so far.
     pub(crate) fn used(&self) -> usize {
         self.next - self.base
     }
@@ -115,8 +115,8 @@ impl Heap {
 /// Memory that simulated threads have mapped: address, length, and the heap of their run.
 static MAPPED: Mutex<Vec<(usize, usize, usize)>> = Mutex::new(Vec::new());
 
-/// Takes note of memory that a simulated thread has mapped: should the run end before it is
-/// unmapped, it goes with it.
+/// Records memory that a simulated thread has mapped: if the run ends before it is unmapped, it is
+/// unmapped with the run.
 pub(crate) fn own(base: usize, len: usize) {
     let Some(current) = switch(None) else { return };
     // SAFETY: the heap outlives the run that has set it, and only this host thread uses it.
@@ -125,7 +125,7 @@ pub(crate) fn own(base: usize, len: usize) {
     switch(Some(current));
 }
 
-/// The memory mapped at `base` is about to be unmapped.
+/// Removes the record of the memory mapped at `base`, which is about to be unmapped.
 pub(crate) fn disown(base: usize) {
     let heap = switch(None);
     MAPPED.lock().expect("nobody panics with it locked").retain(|mapped| mapped.0 != base);

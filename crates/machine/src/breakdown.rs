@@ -1,4 +1,4 @@
-//! Where the time of simulated threads goes.
+//! How simulated threads spend their time.
 
 use crate::Time;
 
@@ -38,7 +38,7 @@ impl Category {
     }
 }
 
-/// Time by category; in each the time spent getting on, the time spent spinning for other threads,
+/// Time by category; each has the time spent working, the time spent spinning for other threads,
 /// and the time spent off the processor, waiting to be woken or asleep for a time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Breakdown {
@@ -61,7 +61,7 @@ impl Breakdown {
         }
     }
 
-    /// What was spent from `earlier` to `self`.
+    /// Returns what was spent from `earlier` to `self`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut spent = *self;
@@ -73,17 +73,17 @@ impl Breakdown {
         spent
     }
 
-    /// Time spent getting on.
+    /// Returns the time spent working.
     pub fn busy(&self, category: Category) -> Time {
         self.busy[category as usize]
     }
 
-    /// Time spent spinning for others.
+    /// Returns the time spent spinning for others.
     pub fn waiting(&self, category: Category) -> Time {
         self.waiting[category as usize]
     }
 
-    /// Time spent off the processor, waiting to be woken or asleep for a time.
+    /// Returns the time spent off the processor, waiting to be woken or asleep for a time.
     pub fn blocked(&self, category: Category) -> Time {
         self.blocked[category as usize]
     }
@@ -92,13 +92,13 @@ impl Breakdown {
         self.blocked[category as usize] += time;
     }
 
-    /// All time on the processor.
+    /// Returns all time on the processor.
     pub fn total(&self) -> Time {
         self.busy.iter().chain(&self.waiting).fold(Time::ZERO, |sum, &time| sum + time)
     }
 }
 
-/// Visits to things that wander between sockets, such as pages.
+/// Visits to data that moves between sockets, such as pages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Visits {
     /// Visits.
@@ -108,7 +108,7 @@ pub struct Visits {
 }
 
 impl Visits {
-    /// The visits from `earlier` to `self`.
+    /// Returns the visits from `earlier` to `self`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self { all: self.all - earlier.all, migrated: self.migrated - earlier.migrated }

@@ -13,14 +13,14 @@ use crate::world::World;
 /// runs.
 const RACING_READ: u64 = 4;
 
-/// The caller reads the `len` bytes at `data`.
+/// Charges the caller for reading the `len` bytes at `data`.
 #[inline]
 pub fn read<T: ?Sized>(data: *const T, len: usize) {
     touch(data.cast::<u8>() as usize, len, Bulk::Read);
 }
 
-/// The caller reads the `len` bytes at `data`, which others may be changing: under schedules that
-/// look for bugs they may run before it.
+/// Charges the caller for reading the `len` bytes at `data`, which other threads may be changing:
+/// under schedules that look for bugs, those threads may run before the read.
 #[inline]
 pub fn read_racing<T: ?Sized>(data: *const T, len: usize) {
     if is_simulated() {
@@ -32,13 +32,13 @@ pub fn read_racing<T: ?Sized>(data: *const T, len: usize) {
     }
 }
 
-/// The caller writes the `len` bytes at `data`.
+/// Charges the caller for writing the `len` bytes at `data`.
 #[inline]
 pub fn write<T: ?Sized>(data: *const T, len: usize) {
     touch(data.cast::<u8>() as usize, len, Bulk::Write);
 }
 
-/// The caller writes the `len` bytes at `data` past the caches.
+/// Charges the caller for writing the `len` bytes at `data` past the caches.
 #[inline]
 pub fn stream<T: ?Sized>(data: *const T, len: usize) {
     touch(data.cast::<u8>() as usize, len, Bulk::Stream);
@@ -50,7 +50,7 @@ fn touch(address: usize, len: usize, how: Bulk) {
     }
 }
 
-/// The caller executes so many instructions.
+/// Charges the caller for this number of instructions.
 #[inline]
 pub fn work(instructions: u64) {
     if is_simulated() {
@@ -58,8 +58,8 @@ pub fn work(instructions: u64) {
     }
 }
 
-/// The caller visits something with this number, a page: counted, by where the visit before came
-/// from.
+/// Records a visit of the caller to the page with this number. The model counts visits, and those
+/// that come from another socket than the visit before.
 #[inline]
 pub fn visit(thing: u64) {
     if is_simulated() {
@@ -67,7 +67,7 @@ pub fn visit(thing: u64) {
     }
 }
 
-/// The `len` bytes at `base` are mapped by the caller, `copies` times in a row.
+/// Records that the caller has mapped the `len` bytes at `base`, `copies` times in a row.
 pub fn map(base: *const u8, len: usize, copies: usize) {
     if is_simulated() {
         world(|world| world.lines.map(base as usize, len, copies));
@@ -75,35 +75,35 @@ pub fn map(base: *const u8, len: usize, copies: usize) {
     }
 }
 
-/// What was mapped at `base` is about to be unmapped.
+/// Records that the mapping at `base` is about to be removed.
 pub fn unmap(base: *const u8) {
     arena::disown(base as usize);
 }
 
-/// The `len` bytes at `base` lie in the memory of `node`; memory that nobody binds belongs to the
-/// node that touches it first.
+/// Binds the `len` bytes at `base` to the memory of `node`. Unbound memory belongs to the node that
+/// touches it first.
 pub fn bind(base: *const u8, len: usize, node: usize) {
     if is_simulated() {
         world(|world| world.bind(base as usize, len, node, false));
     }
 }
 
-/// The `len` bytes at `base` lie in the non-volatile memory of `node`, or in its other memory if it
-/// has none.
+/// Binds the `len` bytes at `base` to the non-volatile memory of `node`, or to its other memory if
+/// it has none.
 pub fn bind_nvm(base: *const u8, len: usize, node: usize) {
     if is_simulated() {
         world(|world| world.bind(base as usize, len, node, true));
     }
 }
 
-/// The caller sends the lines of the `len` bytes at `data` to memory if they have been written to;
-/// a fence waits for it.
+/// Sends the lines of the `len` bytes at `data` to memory if they have been written to; a fence
+/// waits for that.
 #[inline]
 pub fn flush<T: ?Sized>(data: *const T, len: usize) {
     touch(data.cast::<u8>() as usize, len, Bulk::Flush);
 }
 
-/// The caller does nothing else for so long.
+/// Keeps the caller busy for this time.
 #[inline]
 pub fn busy(time: crate::Time) {
     if is_simulated() {
@@ -111,12 +111,12 @@ pub fn busy(time: crate::Time) {
     }
 }
 
-/// Puts the caller's time down to a category until the value is dropped.
+/// Charges the caller's time to a category until the value is dropped.
 #[derive(Debug)]
 #[must_use = "the category holds while the value lives"]
 pub struct Scope(Option<Category>);
 
-/// The caller works on `category` from now on.
+/// Charges the caller's time to `category` from now on.
 #[inline]
 pub fn scope(category: Category) -> Scope {
     Scope(is_simulated().then(|| world(|world| std::mem::replace(&mut world.current().category, category))))

@@ -152,7 +152,7 @@ pub struct Description {
     /// Lines that can be on their way to memory by non-temporal stores.
     pub(crate) write_combining: usize,
 
-    /// How long a line of which everyone may have a copy is kept from others while it is read.
+    /// How long a read of a shared line keeps the line from other contexts.
     pub(crate) service: Time,
     /// A line from the private cache of another core with the same shared cache.
     pub(crate) between_cores: Time,
@@ -204,7 +204,7 @@ impl Description {
         Self::from_toml(text)
     }
 
-    /// The names of the machines that are built in.
+    /// Returns the names of the machines that are built in.
     pub fn names() -> &'static [&'static str] {
         &NAMES
     }
@@ -217,7 +217,7 @@ impl Description {
         toml::from_str::<file::File>(text).map_err(Box::new)?.into_description()
     }
 
-    /// What the machine is, for people.
+    /// Returns what the machine is, for people.
     pub fn title(&self) -> &str {
         &self.title
     }
@@ -232,28 +232,28 @@ impl Description {
         self.sockets
     }
 
-    /// Memory nodes: each socket has its own memory.
+    /// Returns the number of memory nodes: each socket has its own memory.
     pub fn nodes(&self) -> usize {
         self.sockets
     }
 
-    /// The socket of a context.
+    /// Returns the socket of a context.
     pub fn socket_of(&self, context: usize) -> usize {
         self.core_of(context) / self.cores_per_socket()
     }
 
-    /// The core of a context, counted through all sockets.
+    /// Returns the core of a context, counted through all sockets.
     pub fn core_of(&self, context: usize) -> usize {
         context / self.contexts_per_core()
     }
 
-    /// The pipeline of a context, counted through all cores.
+    /// Returns the pipeline of a context, counted through all cores.
     pub fn pipeline_of(&self, context: usize) -> usize {
         context / self.contexts_per_pipeline
     }
 
-    /// The context of the nth started thread: an own core as long as there is one, then an own
-    /// pipeline, then a context of a busy one; when all are taken, from the start again.
+    /// Returns the context of the nth started thread: an own core as long as there is one, then an
+    /// own pipeline, then a context of a busy one; when all are taken, from the start again.
     pub fn placement(&self, nth_thread: usize) -> usize {
         let nth = nth_thread % self.contexts();
         match self.placement {
@@ -265,7 +265,7 @@ impl Description {
         }
     }
 
-    /// The context of the nth thread started on one socket only.
+    /// Returns the context of the nth thread started on one socket only.
     pub fn placement_on(&self, socket: usize, nth_thread: usize) -> usize {
         let per_socket = self.contexts() / self.sockets;
         let mut left = nth_thread % per_socket;
@@ -302,7 +302,7 @@ impl Description {
         self.wake
     }
 
-    /// What the wake-up call costs the thread that makes it.
+    /// Returns what the wake-up call costs the thread that makes it.
     pub fn wake_call(&self) -> Time {
         self.wake_call
     }

@@ -24,7 +24,7 @@ pub(crate) struct Fiber {
 }
 
 impl Fiber {
-    /// A fiber that will run `body`, which is called with the fiber's own suspension point.
+    /// Returns a fiber that will run `body`, which is called with the fiber's own suspension point.
     pub(crate) fn new(body: impl FnOnce(*const Yielder<(), ()>) + 'static) -> std::io::Result<Self> {
         let stack = match STACKS.with_borrow_mut(Vec::pop) {
             Some(stack) => stack,
@@ -57,7 +57,7 @@ impl Fiber {
     }
 }
 
-/// Body of every fiber: `work`, whose panic is kept for whoever joins the thread.
+/// Runs the body of a fiber, `work`, and keeps its panic for the thread that joins it.
 pub(crate) fn body(work: impl FnOnce() + 'static) -> impl FnOnce(*const Yielder<(), ()>) + 'static {
     move |yielder| {
         world(|world| world.started(yielder));

@@ -1,14 +1,14 @@
-//! Waiting at a word of memory, as the operating system offers it: what locks and condition
-//! variables are made of.
+//! Waiting at a word of memory, as the operating system offers it. Locks and condition variables
+//! are built on it.
 
 use crate::Time;
 use crate::run::{world, world_then_wait};
 use crate::thread::{State, Wait};
 use crate::world::World;
 
-/// Waits until [`wake`] is called for the word at `address`, if `unchanged` still says so when it
-/// is the caller's turn, but no longer than `timeout`. Returns whether it was woken, or need not
-/// wait.
+/// Waits until [`wake`] is called for the word at `address`, but no longer than `timeout`. Does not
+/// wait if `unchanged` is false in the caller's turn. Returns whether the caller was woken or did
+/// not have to wait.
 pub fn wait(address: usize, unchanged: impl FnOnce() -> bool, timeout: Option<Time>) -> bool {
     world_then_wait(World::turn);
     if !unchanged() {
@@ -33,7 +33,7 @@ pub fn wait(address: usize, unchanged: impl FnOnce() -> bool, timeout: Option<Ti
     })
 }
 
-/// Wakes up to `count` threads that wait at the word at `address`, those first that came first.
+/// Wakes up to `count` threads that wait at the word at `address`, in the order of their arrival.
 /// Returns how many.
 pub fn wake(address: usize, count: usize) -> usize {
     world_then_wait(World::turn);

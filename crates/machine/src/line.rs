@@ -31,7 +31,7 @@ impl Lines {
         Self { heap, pages: NumberMap::default(), next, last: (usize::MAX, 0) }
     }
 
-    /// The line that holds the byte at `address`.
+    /// Returns the line that holds the byte at `address`.
     pub(crate) fn of(&mut self, address: usize) -> Line {
         let offset = address.wrapping_sub(self.heap);
         if offset < HEAP_BYTES {
@@ -49,12 +49,12 @@ impl Lines {
         Line(self.last.1 + (address % PAGE_BYTES / LINE_BYTES) as u64)
     }
 
-    /// How many of the `len` bytes from `address` lie on lines with consecutive numbers.
+    /// Returns how many of the `len` bytes from `address` lie on lines with consecutive numbers.
     pub(crate) fn piece(&self, address: usize, len: usize) -> usize {
         if address.wrapping_sub(self.heap) < HEAP_BYTES { len } else { len.min(PAGE_BYTES - address % PAGE_BYTES) }
     }
 
-    /// The `len` bytes from `address` are memory of their own, mapped anew and `copies` times in a
+    /// Records that the `len` bytes from `address` are newly mapped memory, `copies` times in a
     /// row. Both are whole pages.
     pub(crate) fn map(&mut self, address: usize, len: usize, copies: usize) {
         assert!(address.is_multiple_of(PAGE_BYTES) && len.is_multiple_of(PAGE_BYTES), "memory is mapped in pages");

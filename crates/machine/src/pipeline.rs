@@ -2,8 +2,8 @@
 //!
 //! A context that has a pipeline to itself computes at the speed that dependences between its
 //! instructions allow. Several that compute at the same time share the pipeline's issue slots
-//! evenly; one that waits for memory leaves them its share. How many compete is what it is when a
-//! piece of computing begins: those who come later slow each other down, not it.
+//! evenly; one that waits for memory leaves them its share. The number of competitors is fixed when
+//! a piece of computing begins: contexts that begin later slow each other down, but not that piece.
 
 use crate::{Description, Time};
 
@@ -27,7 +27,7 @@ impl Pipelines {
         }
     }
 
-    /// The context computes for so many instructions. Returns when it is done.
+    /// Charges the context so many instructions. Returns the time when they are done.
     pub(crate) fn compute(&mut self, context: usize, instructions: u64, now: Time) -> Time {
         self.busy_until[context] = Time::ZERO;
         let first = context - context % self.contexts_per_pipeline;

@@ -19,7 +19,7 @@ use crate::{Description, Schedule, Time, Tracing};
 pub struct Plan {
     /// The computer.
     pub description: Description,
-    /// Which thread goes on.
+    /// Which thread runs next.
     pub schedule: Schedule,
     /// Virtual time at which the run is stopped.
     pub limit: Time,
@@ -34,7 +34,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A run for figures on this computer.
+    /// Returns a run for figures on this computer.
     pub fn new(description: Description) -> Self {
         Self {
             description,
@@ -68,7 +68,7 @@ pub struct Report<T> {
     pub probes: Vec<u64>,
     /// The trace, if one was wanted.
     pub trace: Vec<String>,
-    /// What the threads have allocated and left, which `outcome` may point into.
+    /// What the threads have allocated and not freed; `outcome` may point into it.
     heap: Box<Heap>,
 }
 
@@ -79,7 +79,7 @@ pub enum Outcome<T> {
     Done(T),
     /// [`crate::threads::stop`] was called: the power is off.
     Stopped,
-    /// [`crate::threads::abort`] was called: a thread could not go on, which it said why.
+    /// [`crate::threads::abort`] was called: a thread could not continue, and gave a reason.
     Aborted(String),
     /// A limit of the plan was reached.
     OutOfTime(String),
@@ -88,7 +88,7 @@ pub enum Outcome<T> {
 }
 
 impl<T> Report<T> {
-    /// Bytes of address space that the run's heap has taken.
+    /// Returns the number of bytes of address space that the run's heap has taken.
     pub fn heap_bytes(&self) -> u64 {
         self.heap.used() as u64
     }
@@ -99,7 +99,7 @@ thread_local! {
     static WORLD: Cell<Option<NonNull<World>>> = const { Cell::new(None) };
 }
 
-/// Whether the caller is a simulated thread.
+/// Returns whether the caller is a simulated thread.
 #[inline]
 pub fn is_simulated() -> bool {
     WORLD.get().is_some()
@@ -126,8 +126,8 @@ pub(crate) fn world<R>(f: impl FnOnce(&mut World) -> R) -> R {
     result
 }
 
-/// As [`world`]; then, when `f` says so, gives the host thread to other simulated threads until
-/// this one's time has come.
+/// As [`world`]; then, if `f` returns true, other simulated threads run on the host thread until
+/// this one's turn comes.
 #[inline]
 pub(crate) fn world_then_wait(f: impl FnOnce(&mut World) -> bool) {
     let yielder = world(|world| f(world).then(|| world.current().fiber_yielder()));
@@ -137,7 +137,7 @@ pub(crate) fn world_then_wait(f: impl FnOnce(&mut World) -> bool) {
     }
 }
 
-/// What a simulated thread has panicked with, in a form that may outlive its run.
+/// Returns what a simulated thread has panicked with, in a form that may outlive its run.
 fn outlive(panic: Box<dyn Any + Send>, heap: Box<Heap>) -> Box<dyn Any + Send> {
     if let Some(text) = panic.downcast_ref::<&'static str>() {
         return Box::new(*text);

@@ -9,28 +9,28 @@ use crate::thread::ThreadId;
 /// How a run chooses the thread that goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Schedule {
-    /// The one with the smallest virtual time: for figures.
+    /// The thread with the smallest virtual time: for figures.
     Time,
-    /// The same one until it waits or has had its share of operations, and nothing is charged: for
-    /// getting ready, fast.
+    /// The same thread until it waits or has had its share of operations, without charges: for fast
+    /// preparation.
     Free,
-    /// Any that can run, at each operation on shared memory: for bugs.
+    /// Any runnable thread, chosen anew at each operation on shared memory: to find bugs.
     Random {
         /// Where chance begins.
         seed: u64,
     },
-    /// As [`Schedule::Random`], but a thread may lose its processor for long: for bugs that need
-    /// one that is late.
+    /// As [`Schedule::Random`], but a thread may lose its processor for long: to find bugs that
+    /// need a late thread.
     Stalls {
         /// Where chance begins.
         seed: u64,
         /// One in so many operations, on average, is followed by a stall of 1 to 128 microseconds.
         one_in: u32,
     },
-    /// The one with the highest priority; priorities are dealt at random and `changes` times, at
-    /// random moments of the first `steps` operations, the running thread's becomes the lowest
+    /// The thread with the highest priority. Priorities are random; `changes` times, at random
+    /// moments of the first `steps` operations, that of the running thread becomes the lowest
     /// (Burckhardt and others, "A randomized scheduler with probabilistic guarantees of finding
-    /// bugs", ASPLOS 2010): for bugs that need few, unlikely switches.
+    /// bugs", ASPLOS 2010): to find bugs that need few, unlikely switches.
     Priorities {
         /// Where chance begins.
         seed: u64,
@@ -49,14 +49,14 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// `thread` runs on at `time`, unless its wait number `wait` is over by then. Equal times:
-    /// first in, first out.
+    /// Lets `thread` continue at `time`, unless its wait number `wait` has ended before. Equal
+    /// times: first in, first out.
     pub(crate) fn push(&mut self, time: Time, thread: ThreadId, wait: u64) {
         self.pushed += 1;
         self.heap.push(Reverse((time, self.pushed, thread, wait)));
     }
 
-    /// Time of the first entry.
+    /// Returns the time of the first entry.
     pub(crate) fn first(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse(entry)| entry.0)
     }

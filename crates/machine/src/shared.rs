@@ -5,25 +5,25 @@ use crate::Time;
 use crate::memory::Op;
 use crate::run::{is_simulated, world, world_then_wait};
 
-/// The caller loads an atomic variable next.
+/// Announces that the caller loads an atomic variable next.
 #[inline]
 pub fn load<T>(variable: &T) {
     announce(variable, Op::Load);
 }
 
-/// The caller stores to an atomic variable next.
+/// Announces that the caller stores to an atomic variable next.
 #[inline]
 pub fn store<T>(variable: &T) {
     announce(variable, Op::Store);
 }
 
-/// The caller reads and writes an atomic variable in one step next, or tries to.
+/// Announces that the caller next reads and writes an atomic variable in one step, or tries to.
 #[inline]
 pub fn update<T>(variable: &T) {
     announce(variable, Op::Rmw);
 }
 
-/// The caller waits until its earlier stores are visible to everyone.
+/// Waits until the caller's earlier stores are visible to all threads.
 #[inline]
 pub fn fence() {
     announce(&(), Op::Fence);
@@ -38,8 +38,8 @@ fn announce<T>(variable: &T, op: Op) {
     world(|world| world.access(std::ptr::from_ref(variable) as usize, op));
 }
 
-/// The caller spins: it waits until another thread writes to one of the last few lines that it has
-/// loaded from since the last pause, but no longer than `pauses` times what a spin-loop hint takes.
+/// Spins: waits until another thread writes to one of the last few lines that the caller has loaded
+/// from since its last pause, but no longer than `pauses` times the duration of a spin-loop hint.
 pub fn pause(pauses: u32) {
     if !is_simulated() {
         std::hint::spin_loop();
@@ -52,7 +52,7 @@ pub fn pause(pauses: u32) {
     });
 }
 
-/// Virtual time since the start of the run, if the caller is in one.
+/// Returns the virtual time since the start of the run, if the caller is in one.
 pub fn now() -> Option<Time> {
     is_simulated().then(|| world(|world| world.current().now))
 }

@@ -32,7 +32,7 @@ pub(crate) enum State {
     Ready,
     /// It waits for its turn on its context, behind other threads.
     Queued,
-    /// It spins on its context until a line changes that it has looked at.
+    /// It spins on its context until one of the lines that it has read changes.
     Spinning,
     /// It sleeps or waits to be woken; its context is free.
     Blocked(Wait),
@@ -51,7 +51,7 @@ pub(crate) enum Wait {
     End(ThreadId),
 }
 
-/// Lines that a spin loop looks at are at most so many; more are not watched.
+/// The most lines of a spin loop that are watched.
 pub(crate) const WATCHED: usize = 4;
 
 /// A simulated thread.
@@ -60,7 +60,7 @@ pub(crate) struct Thread {
     /// Its code, when it is not running.
     pub(crate) fiber: Option<Fiber>,
     stack: Range<usize>,
-    /// By which its code suspends itself; lives on its own stack.
+    /// Suspends its code; lives on its own stack.
     pub(crate) yielder: *const Yielder<(), ()>,
     pub(crate) state: State,
     /// Its virtual time.
@@ -77,9 +77,9 @@ pub(crate) struct Thread {
     pub(crate) watched: Vec<(Line, u64)>,
     /// Threads waiting for its end.
     pub(crate) joiners: Vec<ThreadId>,
-    /// What it panicked with, until someone asks.
+    /// Its panic, until a thread takes it.
     pub(crate) panic: Option<Box<dyn Any + Send>>,
-    /// What its time is put down to.
+    /// The category that its time is charged to.
     pub(crate) category: Category,
     pub(crate) breakdown: Breakdown,
     /// Time that it had a context for.
@@ -118,13 +118,13 @@ impl Thread {
         }
     }
 
-    /// By which its code suspends itself.
+    /// Suspends its code.
     pub(crate) fn fiber_yielder(&self) -> *const Yielder<(), ()> {
         assert!(!self.yielder.is_null(), "a running thread has begun");
         self.yielder
     }
 
-    /// Whether the address lies on its own stack.
+    /// Returns whether the address lies on its own stack.
     pub(crate) fn has_on_stack(&self, address: usize) -> bool {
         self.stack.contains(&address)
     }
@@ -137,7 +137,7 @@ impl Thread {
         self.breakdown.add(self.category, waiting, spent);
     }
 
-    /// Remembers that it has looked at a line.
+    /// Records that it has read a line.
     pub(crate) fn watch(&mut self, line: Line, version: u64) {
         if let Some(known) = self.watched.iter_mut().find(|known| known.0 == line) {
             known.1 = version;

@@ -25,7 +25,7 @@ pub fn spawn(name: &str, body: impl FnOnce() + 'static) -> io::Result<ThreadId> 
     })
 }
 
-/// Waits until a thread has ended; returns what it panicked with, once.
+/// Waits until a thread has ended. The first call returns its panic, if any.
 pub fn join(thread: ThreadId) -> Option<Box<dyn Any + Send>> {
     world_then_wait(World::turn);
     world_then_wait(|world| {
@@ -40,18 +40,18 @@ pub fn join(thread: ThreadId) -> Option<Box<dyn Any + Send>> {
     world(|world| world.thread_mut(thread).panic.take())
 }
 
-/// Whether a thread has ended.
+/// Returns whether a thread has ended.
 pub fn has_ended(thread: ThreadId) -> bool {
     world_then_wait(World::turn);
     world(|world| world.thread_mut(thread).state == State::Ended)
 }
 
-/// The calling thread.
+/// Returns the calling thread.
 pub fn current() -> ThreadId {
     world(|world| world.current_id())
 }
 
-/// Name of the calling thread.
+/// Returns the name of the calling thread.
 pub fn current_name() -> String {
     world(|world| world.current().name.clone())
 }
@@ -71,17 +71,17 @@ pub fn yield_now() {
     world_then_wait(World::give_way);
 }
 
-/// The caller is in a system call that takes so long.
+/// Charges the caller for a system call of this duration.
 pub fn system_call(time: Time) {
     world(|world| world.spend(time));
 }
 
-/// The context that the caller runs on.
+/// Returns the context that the caller runs on.
 pub fn context() -> usize {
     world(|world| world.current().context)
 }
 
-/// The memory node (socket) of the context that the caller runs on.
+/// Returns the memory node (socket) of the context that the caller runs on.
 pub fn node() -> usize {
     world(|world| {
         let context = world.current().context;
@@ -89,17 +89,17 @@ pub fn node() -> usize {
     })
 }
 
-/// Memory nodes of the computer.
+/// Returns the number of memory nodes of the computer.
 pub fn nodes() -> usize {
     world(|world| world.description.nodes())
 }
 
-/// Contexts of the computer.
+/// Returns the number of contexts of the computer.
 pub fn contexts() -> usize {
     world(|world| world.description.contexts())
 }
 
-/// The next of the caller's own random numbers.
+/// Returns the next of the caller's own random numbers.
 pub fn random() -> u64 {
     world(|world| {
         let state = &mut world.current().chance;
@@ -110,7 +110,7 @@ pub fn random() -> u64 {
     })
 }
 
-/// Time that the caller has had a context for.
+/// Returns the time that the caller has had a context for.
 pub fn processor_time() -> Time {
     world(|world| world.current().on_processor)
 }
@@ -132,7 +132,7 @@ pub struct Usage {
     pub off_core: u64,
 }
 
-/// What all threads have used so far.
+/// Returns what all threads have used so far.
 pub fn usage() -> Usage {
     world(|world| {
         let off_core = world.off_core_requests();
@@ -147,8 +147,8 @@ pub fn usage() -> Usage {
     })
 }
 
-/// Ends the run where it is, because the caller cannot go on: nothing is unwound, nothing that any
-/// thread holds is dropped.
+/// Ends the run because the caller cannot continue. No stack is unwound, and nothing that a thread
+/// holds is dropped.
 pub fn abort(why: &str) -> ! {
     world_then_wait(|world| {
         world.note(why);
@@ -159,7 +159,8 @@ pub fn abort(why: &str) -> ! {
     unreachable!("an aborted run is not resumed")
 }
 
-/// Switches the power off: no simulated thread runs on, and nothing they hold is dropped.
+/// Switches the power off: no simulated thread continues, and nothing that the threads hold is
+/// dropped.
 pub fn stop() -> ! {
     world_then_wait(|world| {
         world.end = Some(End::Stopped);

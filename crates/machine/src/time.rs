@@ -2,8 +2,8 @@
 
 use std::ops::{Add, AddAssign, Sub};
 
-/// A point in virtual time, or a length of it, in picoseconds: whole numbers, so that no host
-/// rounds otherwise.
+/// A point in virtual time, or a length of it, in picoseconds. Whole numbers give the same results
+/// on every host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Time(u64);
 
@@ -39,7 +39,7 @@ impl Time {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// So many times this length.
+    /// Returns so many times this length.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))

@@ -1,4 +1,4 @@
-//! A trace of a run, for people: what threads say they do, when they wait and go on, and which rare
+//! A readable trace of a run: what threads report, when they wait and continue, and which rare
 //! branches they take.
 //!
 //! Between two such events threads perform operations on shared memory, and under schedules that
@@ -24,7 +24,7 @@ pub struct Tracing {
     pub operations: bool,
 }
 
-/// Notes what the calling thread does, if the run is traced. `what` may only look at plain data of
+/// Records what the calling thread does, if the run is traced. `what` may only read plain data of
 /// the caller's own: no operation on shared memory, nothing that waits.
 #[inline]
 pub fn note(what: impl FnOnce() -> String) {
@@ -67,7 +67,7 @@ impl Recorder {
         self.lines.push_back(line);
     }
 
-    /// `thread` performs an operation on shared memory.
+    /// Records that `thread` performs an operation on shared memory.
     pub(crate) fn operation(&mut self, thread: ThreadId, threads: &[Thread], op: Op, line: Line, now: Time) {
         if self.tracing.operations {
             let name = &threads[thread.index()].name;
@@ -80,7 +80,7 @@ impl Recorder {
         self.last = Some(thread);
     }
 
-    /// `thread` does something that has a line of its own.
+    /// Records an event of `thread` that has a line of its own.
     pub(crate) fn event(&mut self, now: Time, thread: ThreadId, threads: &[Thread], what: &str) {
         let quiet = std::mem::take(&mut self.quiet);
         if quiet.turns > 1 {
@@ -92,7 +92,7 @@ impl Recorder {
         self.push(format!("{} {name:<20} {what}", stamp(now)));
     }
 
-    /// The lines, the first of which may say how many came before.
+    /// Returns the lines, the first of which may say how many came before.
     pub(crate) fn finish(self) -> Vec<String> {
         let left_out = (self.left_out > 0).then(|| format!("({} earlier lines are left out)", self.left_out));
         left_out.into_iter().chain(self.lines).collect()

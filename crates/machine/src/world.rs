@@ -1,13 +1,13 @@
-//! The state of a run, and who goes on when.
+//! The state of a run, and its scheduler.
 //!
 //! A thread that is about to touch shared memory takes its *turn* first: under [`Schedule::Time`]
-//! it lets every thread run on whose virtual time is smaller, under the others whichever chance
-//! chooses. Between two turns a thread runs alone, so the host needs no synchronisation at all.
+//! it lets all threads with a smaller virtual time run; under the other schedules, threads chosen
+//! at random. Between two turns a thread runs alone, so the host needs no synchronisation at all.
 //!
 //! Threads and contexts: a thread that is woken goes to the context it ran on last, if that is
 //! idle, or to any idle one, or queues up where the queue is shortest; a context runs its queue in
 //! order, with time slices, and an idle one takes from the queues of others. Under schedules that
-//! look for bugs there is a context for everyone and one clock for all.
+//! look for bugs, each thread has a context and all threads share one clock.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -116,7 +116,7 @@ pub(crate) struct World {
     pub(crate) operations: u64,
     pub(crate) digest: u64,
     seed: u64,
-    /// Why a thread could not go on.
+    /// Why a thread could not continue.
     pub(crate) abortion: String,
     pub(crate) probes: Vec<u64>,
     pub(crate) trace: Option<Box<Recorder>>,
@@ -188,7 +188,7 @@ impl World {
         &mut self.threads[thread.index()]
     }
 
-    /// Virtual time of the latest turn.
+    /// Returns the virtual time of the latest turn.
     pub(crate) fn time(&self) -> Time {
         self.threads.iter().map(|thread| thread.now).fold(self.clock, Time::max)
     }
@@ -201,7 +201,7 @@ impl World {
         self.thread_mut(thread).fiber = Some(fiber);
     }
 
-    /// The running thread has begun, and suspends by `yielder`.
+    /// Records that the running thread has begun; `yielder` suspends it.
     pub(crate) fn started(&mut self, yielder: *const Yielder<(), ()>) {
         self.current().yielder = yielder;
     }
@@ -225,7 +225,7 @@ impl World {
         id
     }
 
-    /// The running thread has ended.
+    /// Ends the running thread.
     pub(crate) fn ended(&mut self, thread: ThreadId) {
         if thread.0 == 0 {
             self.end.get_or_insert(End::Done);
@@ -239,7 +239,7 @@ impl World {
         self.leave_context(thread);
     }
 
-    /// The thread, which is not running, goes on at `at` or when it gets a context.
+    /// Lets the thread, which is not running, continue at `at` or when it gets a context.
     fn make_ready(&mut self, thread: ThreadId, at: Time) {
         if !self.by_time() {
             self.thread_mut(thread).state = State::Ready;
@@ -277,7 +277,7 @@ impl World {
         self.queue.push(now, thread, wait);
     }
 
-    /// The thread no longer needs its context, which goes to the next one.
+    /// Gives the context of the thread to the next one.
     fn leave_context(&mut self, thread: ThreadId) {
         if !self.by_time() {
             return;
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// Whether others wait for the running thread's context and its time slice is over.
+    /// Returns whether others wait for the running thread's context and its time slice is over.
     fn slice_is_over(&mut self) -> bool {
         let (context, now) = (self.current().context, self.current().now);
         let context = &self.contexts[context];
@@ -352,7 +352,7 @@ impl World {
         Ok(thread)
     }
 
-    /// An entry of the queue has come up: whether the thread runs on now.
+    /// Handles the entry of the queue that is due; returns whether its thread continues now.
     fn due(&mut self, thread: ThreadId, time: Time) -> bool {
         let state = self.threads[thread.index()].state;
         match state {
@@ -387,8 +387,8 @@ impl World {
         Some(self.ready.swap_remove(at))
     }
 
-    /// The running thread is about to touch what others touch too. Returns whether it must wait for
-    /// its turn.
+    /// Takes the turn of the running thread, which is about to touch shared data. Returns whether
+    /// it must wait for it.
     pub(crate) fn turn(&mut self) -> bool {
         self.operations += 1;
         if self.operations > self.max_operations {
@@ -416,7 +416,7 @@ impl World {
             }
             self.ready.push(thread);
             self.chosen = self.choose();
-            // Who sleeps must come in even where one thread alone runs on and on.
+            // A sleeping thread must get a turn even while one other thread never waits.
             let is_due = self.queue.first().is_some_and(|first| first <= self.clock);
             let waits = self.chosen != Some(thread) || is_due || self.clock > self.limit;
             if !waits {
@@ -448,7 +448,7 @@ impl World {
 
     // ----- waiting -----
 
-    /// The running thread gives up its context until [`World::wake`] or `deadline`.
+    /// Takes the context from the running thread until [`World::wake`] or `deadline`.
     pub(crate) fn block(&mut self, why: Wait, deadline: Time) {
         let thread = self.running;
         self.trace(thread, |threads| match why {
@@ -488,8 +488,8 @@ impl World {
         self.make_ready(thread, at);
     }
 
-    /// The running thread spins, for `longest` at most, until one of the lines changes that it has
-    /// looked at. Returns whether it waits.
+    /// Lets the running thread spin, for `longest` at most, until one of the lines that it has read
+    /// changes. Returns whether it waits.
     pub(crate) fn spin(&mut self, longest: Time) -> bool {
         let thread = self.running;
         if self.is_free() {
@@ -527,7 +527,7 @@ impl World {
         true
     }
 
-    /// A line changes at `at`: who spins on it goes on.
+    /// Lets the threads continue that spin on a line, which changes at `at`.
     fn changes(&mut self, line: Line, at: Time) {
         if self.watchers.is_empty() {
             return;
@@ -550,12 +550,12 @@ impl World {
         }
     }
 
-    /// The running thread lets others have its context. Returns whether it waits.
+    /// Offers the context of the running thread to others. Returns whether the thread waits.
     pub(crate) fn give_way(&mut self) -> bool {
         let until = self.current().now + self.description.yield_call();
         self.current().spend(until, true);
         if !self.by_time() {
-            // A loop that yields waits for somebody else: everyone else comes first.
+            // A loop that yields waits for another thread, so all other threads come first.
             self.lowest -= 1;
             self.current().priority = self.lowest;
             if self.is_free() {
@@ -574,7 +574,7 @@ impl World {
 
     // ----- what is charged -----
 
-    /// The running thread performs an atomic operation, in its turn.
+    /// Charges the running thread for an atomic operation, in its turn.
     pub(crate) fn access(&mut self, address: usize, op: Op) {
         if self.is_free() {
             return;
@@ -606,9 +606,9 @@ impl World {
         }
     }
 
-    /// The running thread performs an atomic operation on its own stack, before it gives the
-    /// variable away or after it got it back. Where on the stack that is, and what shares its line,
-    /// is up to the compiler, so no line is looked up.
+    /// Charges the running thread for an atomic operation on its own stack, before it shares the
+    /// variable or after it got it back. The compiler decides where on the stack the variable lies
+    /// and what shares its line, so no line is looked up.
     fn access_stack(&mut self, op: Op) {
         if self.by_time() {
             let (now, context) = (self.current().now, self.current().context);
@@ -618,7 +618,7 @@ impl World {
         }
     }
 
-    /// The running thread touches plain data.
+    /// Charges the running thread for touching plain data.
     pub(crate) fn touch(&mut self, address: usize, len: usize, how: Bulk) {
         if !self.by_time() || len == 0 {
             return;
@@ -643,7 +643,7 @@ impl World {
         }
     }
 
-    /// The running thread computes.
+    /// Charges the running thread for computing.
     pub(crate) fn compute(&mut self, instructions: u64) {
         if self.by_time() {
             let (now, context) = (self.current().now, self.current().context);
@@ -661,7 +661,7 @@ impl World {
         counters.shared_hits + between_caches + lines_read
     }
 
-    /// The running thread visits `thing`.
+    /// Records a visit of the running thread to `thing`.
     pub(crate) fn visit(&mut self, thing: u64) {
         if self.by_time() {
             let context = self.current().context;
@@ -672,7 +672,7 @@ impl World {
         }
     }
 
-    /// The running thread is in a system call for so long.
+    /// Charges the running thread for a system call of this duration.
     pub(crate) fn spend(&mut self, time: Time) {
         let until = self.current().now + time;
         self.current().spend(until, false);
@@ -682,7 +682,7 @@ impl World {
         self.digest = (self.digest.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 
-    /// The `len` bytes at `address` lie in the memory of `node`, or in its non-volatile memory.
+    /// Binds the `len` bytes at `address` to the memory of `node`, or to its non-volatile memory.
     pub(crate) fn bind(&mut self, address: usize, len: usize, node: usize, nvm: bool) {
         let (mut address, end) = (address, address + len);
         while address < end {
@@ -698,7 +698,7 @@ impl World {
         }
     }
 
-    /// Nobody waits any more at the word at `address` whose wait there is over.
+    /// Removes from the word at `address` the threads whose wait there is over.
     pub(crate) fn forget(&mut self, address: usize) {
         let Some(mut waiting) = self.words.remove(&address) else { return };
         waiting.retain(|&(thread, wait)| self.threads[thread.index()].wait == wait);
@@ -709,7 +709,7 @@ impl World {
 
     // ----- what is noted -----
 
-    /// `thread` does what has a line in the trace.
+    /// Traces an event of `thread`.
     fn trace(&mut self, thread: ThreadId, what: impl FnOnce(&[Thread]) -> String) {
         let now = if self.by_time() { self.threads[thread.index()].now } else { self.clock };
         if let Some(trace) = &mut self.trace {
@@ -717,13 +717,13 @@ impl World {
         }
     }
 
-    /// The running thread says what it does.
+    /// Traces what the running thread reports.
     pub(crate) fn note(&mut self, what: &str) {
         let thread = self.running;
         self.trace(thread, |_| what.to_owned());
     }
 
-    /// The running thread takes a rare branch.
+    /// Records that the running thread takes a rare branch.
     pub(crate) fn reach(&mut self, number: usize, name: &str) {
         if self.probes.len() <= number {
             self.probes.resize(number + 1, 0);
@@ -733,7 +733,7 @@ impl World {
         self.trace(thread, |_| format!("reaches {name}"));
     }
 
-    /// What each thread does, for people.
+    /// Returns what each thread does, for people.
     pub(crate) fn waits(&self) -> String {
         let mut text = String::new();
         for (id, thread) in self.threads.iter().enumerate() {

@@ -1,24 +1,24 @@
 //! The crash model: simulated persistent memory, and what a power cut leaves of it.
 //!
-//! A [`SimMemory`] records what is done to the region that is open on it, thread by thread. For
-//! each word of 8 bytes it knows the value that a power cut leaves *for sure*, and those written
-//! since, each of which it *may* leave:
+//! A [`SimMemory`] records the operations of each thread on the region that is open on it. For each
+//! word of 8 bytes it has the value that a power cut leaves *for sure*, and the values written
+//! since, each of which a power cut *may* leave:
 //!
-//! - A word that was stored may have been evicted from the caches at any time, or not at all. So
-//!   after a power cut it has any of its values since the one that is sure, whatever other words
-//!   have, of the same line too.
-//! - A flush takes note of the values that the words of its lines have; the flushing thread's next
-//!   fence makes them sure.
-//! - What a thread has streamed its own next fence makes sure; a flush or a fence of another thread
-//!   does not, except where all processors are made to drain their buffers
+//! - A stored word may have been evicted from the caches at any time, or not at all. After a power
+//!   cut it therefore has any of its values since the sure one, independently of other words, even
+//!   of the same line.
+//! - A flush records the values of the words in its lines. The next fence of the flushing thread
+//!   makes these values sure.
+//! - The next fence of a thread makes sure what this thread has streamed. A flush or a fence of
+//!   another thread does not, except where all processors drain their buffers
 //!   ([`crate::drain_processors`]).
-//! - Where caches are durable, the next fence makes sure what its thread has stored, too.
+//! - Where caches are durable, a fence also makes sure what its thread has stored.
 //!
-//! This is the worst that hardware does, and a little worse: x86 stores to durable caches in order.
+//! The model is slightly worse than the worst hardware: x86 stores to durable caches in order.
 //!
-//! The power goes off when [`SimMemory::crash`] says so, at an operation given beforehand, or
-//! together with something else ([`Power`]). Threads run on after that, and nothing that they do is
-//! recorded: they learn it from [`SimMemory::is_off`].
+//! The power goes off at a call of [`SimMemory::crash`], at an operation chosen beforehand, or
+//! together with other devices ([`Power`]). Threads continue to run, but the memory records nothing
+//! that they do. [`SimMemory::is_off`] says whether the power is off.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,7 +30,7 @@ use crate::image::{Dice, Images, Survivors};
 
 /// Power that several simulated devices have in common.
 pub trait Power: Send + Sync {
-    /// Whether it is on.
+    /// Returns whether it is on.
     fn is_on(&self) -> bool;
     /// Turns it off.
     fn cut(&self);
@@ -48,14 +48,15 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// What the memory holds.
+/// The contents of the memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     /// What a power cut leaves for sure, word by word.
     pub(crate) sure: Vec<u64>,
     /// The values that words have had since, oldest first.
     pub(crate) unsure: BTreeMap<usize, Vec<Version>>,
-    /// What each thread's next fence makes sure: for each word, its version up to which.
+    /// What the next fence of each thread makes sure: for each word, the last version that becomes
+    /// sure.
     pending: HashMap<u64, Vec<(usize, u64)>>,
     versions: u64,
     operations: u64,
@@ -69,7 +70,7 @@ pub(crate) struct State {
 pub(crate) struct Version {
     pub(crate) number: u64,
     pub(crate) value: u64,
-    /// Who wrote it.
+    /// The thread that wrote it.
     pub(crate) thread: u64,
     is_streamed: bool,
 }
@@ -88,7 +89,7 @@ impl SimMemory {
         Self::with_power(len, domain, None)
     }
 
-    /// The same, with power that it shares with others.
+    /// Returns the same, with power that it shares with others.
     pub fn with_power(len: u64, domain: Domain, power: Option<Arc<dyn Power>>) -> Self {
         assert!(len.is_multiple_of(8), "memory is whole words");
         let sure = vec![0; usize::try_from(len / 8).expect("simulated memory fits into memory")];
@@ -99,30 +100,30 @@ impl SimMemory {
         Self { shared: Arc::new(Shared { domain, power, state: Mutex::new(state) }) }
     }
 
-    /// Whether these are handles of the same memory.
+    /// Returns whether these are handles of the same memory.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// The platform's domain.
+    /// Returns the platform's domain.
     pub fn domain(&self) -> Domain {
         self.shared.domain
     }
 
-    /// Bytes of it.
+    /// Returns the number of bytes of it.
     #[allow(clippy::len_without_is_empty, reason = "as with regions")]
     pub fn len(&self) -> u64 {
         self.shared.state.lock().sure.len() as u64 * 8
     }
 
-    /// Operations so far: calls that store, stream, flush or fence. It is the number that the next
-    /// one gets.
+    /// Returns the number of operations so far: calls that store, stream, flush or fence. The next
+    /// operation gets this number.
     pub fn operations(&self) -> u64 {
         self.shared.state.lock().operations
     }
 
     /// Turns the power off at operation `operation`, or at the next one if that has passed. What
-    /// that one stores may survive; what it makes sure is not sure.
+    /// that operation stores may survive; a fence at that operation makes nothing sure.
     pub fn crash_at(&self, operation: u64) {
         self.shared.state.lock().crash_at = Some(operation);
     }
@@ -135,7 +136,7 @@ impl SimMemory {
         }
     }
 
-    /// Whether the power is off: what a program says from then on, nobody has heard.
+    /// Returns whether the power is off: what a program acknowledges from then on does not count.
     pub fn is_off(&self) -> bool {
         self.shared.state.lock().is_off || self.shared.power.as_ref().is_some_and(|power| !power.is_on())
     }
@@ -145,22 +146,22 @@ impl SimMemory {
         self.shared.state.lock().unsure.len()
     }
 
-    /// What a power cut at this moment, or at the moment it happened, leaves, in one of all
-    /// possible ways. It is memory of its own: powered, with nothing unsure, its operations
-    /// numbered from 0; with `power` in common with others, if any.
+    /// Returns one of the images that a power cut at this moment, or at the moment when it
+    /// happened, can leave. The image is a memory of its own: powered, with nothing unsure, and
+    /// with operations numbered from 0. It shares `power` with other devices, if given.
     pub fn crash_image(&self, survivors: Survivors, power: Option<Arc<dyn Power>>) -> Self {
         let sure = survivors.apply(&self.shared.state.lock());
         Self::with_state(self.shared.domain, power, State { sure, ..State::default() })
     }
 
-    /// What power cuts at this moment leave: every possible image if there are no more than `most`,
-    /// or else so many, drawn from `seed`.
+    /// Returns the images that power cuts at this moment can leave: all of them if there are at
+    /// most `most`, or else `most` images drawn from `seed`.
     pub fn images(&self, most: u64, seed: u64) -> Images {
         Images::new(self.clone(), self.ways(), most, seed)
     }
 
-    /// In how many ways a power cut at this moment can leave the memory; [`u64::MAX`] stands for at
-    /// least as many.
+    /// Returns the number of images that a power cut at this moment can leave, at most
+    /// [`u64::MAX`].
     pub fn ways(&self) -> u64 {
         let state = self.shared.state.lock();
         state.unsure.values().fold(1, |ways: u64, versions| ways.saturating_mul(versions.len() as u64 + 1))
@@ -174,7 +175,7 @@ impl SimMemory {
         Finding::new(guarantee, "that is what is simulated")
     }
 
-    /// A region of `len` bytes is opened.
+    /// Opens a region of `len` bytes.
     pub(crate) fn attach(&self, len: u64) -> Result<Recorder> {
         let location = || Self::LOCATION.to_owned();
         let mut state = self.shared.state.lock();
@@ -188,12 +189,12 @@ impl SimMemory {
         Ok(Recorder { memory: self.clone() })
     }
 
-    /// Every processor drains its buffers: everything pending is sure.
+    /// Drains the buffers of all processors: everything pending is sure.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.state.lock();
         if self.begins(&mut state) && !state.is_off {
             let pending = std::mem::take(&mut state.pending);
-            // Flushes that the drained processors have begun are done, too.
+            // Draining also completes flushes that the processors have begun.
             pending.into_values().flatten().for_each(|(word, number)| state.settle(word, number));
         }
     }
@@ -217,7 +218,7 @@ impl SimMemory {
 }
 
 impl State {
-    /// The version `number` of the word is sure, and what was before it is gone.
+    /// Makes version `number` of the word sure and drops the versions before it.
     fn settle(&mut self, word: usize, number: u64) {
         let Some(versions) = self.unsure.get_mut(&word) else { return };
         let known = versions.iter().take_while(|version| version.number <= number).count();
@@ -229,14 +230,14 @@ impl State {
         }
     }
 
-    /// What programs read.
+    /// Returns what programs read.
     fn visible(&self, word: usize) -> u64 {
         let written = self.unsure.get(&word).and_then(|versions| versions.last());
         written.map_or(self.sure[word], |version| version.value)
     }
 }
 
-/// Tells a memory what is done to the region that is open on it.
+/// Records in a memory what is done to the region that is open on it.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     memory: SimMemory,
@@ -249,8 +250,8 @@ impl Recorder {
         (0..state.sure.len()).for_each(|word| put(word * 8, state.visible(word)));
     }
 
-    /// The caller stores or streams: `write` does so and names the offsets and new values of the
-    /// words.
+    /// Records a store or a stream of the caller: `write` does it and names the offsets and new
+    /// values of the words.
     pub(crate) fn store(&self, is_streamed: bool, write: impl FnOnce(&mut dyn FnMut(usize, u64))) {
         let mut guard = self.memory.shared.state.lock();
         let state = &mut *guard;
@@ -272,7 +273,7 @@ impl Recorder {
         });
     }
 
-    /// The caller flushes the lines of the words whose offsets `lines` names.
+    /// Records that the caller flushes the lines of the words whose offsets `lines` names.
     pub(crate) fn flush(&self, lines: impl FnOnce(&mut dyn FnMut(usize))) {
         let mut guard = self.memory.shared.state.lock();
         let state = &mut *guard;
@@ -283,7 +284,7 @@ impl Recorder {
         lines(&mut |at| {
             let word = at / 8;
             let mut stored = state.unsure.get(&word).into_iter().flatten();
-            // Others' streams are in their own buffers still, not in a cache.
+            // The streams of other threads are still in those threads' buffers, not in a cache.
             if let Some(last) = stored.rfind(|version| !version.is_streamed || version.thread == thread) {
                 let number = last.number;
                 state.pending.entry(thread).or_default().push((word, number));
@@ -291,7 +292,7 @@ impl Recorder {
         });
     }
 
-    /// The caller fences.
+    /// Records a fence of the caller.
     pub(crate) fn fence(&self) {
         let mut state = self.memory.shared.state.lock();
         if self.memory.begins(&mut state) && !state.is_off {
@@ -300,7 +301,7 @@ impl Recorder {
         }
     }
 
-    /// Every processor drains its buffers.
+    /// Records that every processor drains its buffers.
     pub(crate) fn drain(&self) {
         self.memory.drain();
     }

@@ -13,7 +13,7 @@ fn memory(domain: Domain) -> (SimMemory, Region) {
     (memory, region)
 }
 
-/// The values that the first words can have after a power cut, together.
+/// Returns the values that the first words can have after a power cut, together.
 fn left<const N: usize>(memory: &SimMemory) -> BTreeSet<[u64; N]> {
     let images = memory.images(1 << 12, 1);
     assert!(images.are_all());

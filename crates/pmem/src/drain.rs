@@ -16,9 +16,9 @@ pub enum DrainBy {
 /// What was done so that every processor drained its buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drained {
-    /// What was asked for; so many signals were sent.
+    /// Every processor drained its buffers.
     Done {
-        /// Signals.
+        /// Signals that were sent for it.
         signals: u64,
     },
     /// The kernel has no `membarrier(2)`, or something else uses the signal; nothing was done.
@@ -26,12 +26,13 @@ pub enum Drained {
 }
 
 /// Makes durable what any thread of this process has streamed or flushed to these regions before
-/// the call: every processor that runs one executes a full barrier, once for all regions, and the
-/// others have done so when they switched to something else. Takes some ten microseconds (with
-/// signals, as many for each thread), and costs the interrupted threads one or two.
+/// the call. Every processor that runs such a thread executes a full barrier, once for all regions;
+/// the other processors executed one when they switched to something else. A call takes about ten
+/// microseconds (with signals, as many for each thread), and costs each interrupted thread one or
+/// two.
 ///
 /// After Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory* (PVLDB 7(10),
-/// 2014), section 4.1, who send signals to those that need it.
+/// 2014), section 4.1; they send signals to the threads that need it.
 pub fn drain_processors<'a>(regions: impl IntoIterator<Item = &'a Region>, by: DrainBy) -> Drained {
     let mut drained = Drained::Done { signals: 0 };
     let mut is_done = false;
@@ -69,7 +70,7 @@ mod interrupt {
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
     /// Interrupts every processor that runs a thread of this process; returns whether the kernel
-    /// can.
+    /// supports it.
     pub(super) fn all_processors() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED)) && membarrier(PRIVATE_EXPEDITED)
@@ -94,7 +95,8 @@ mod signal {
     /// Signals handled.
     static HANDLED: AtomicU64 = AtomicU64::new(0);
 
-    /// Threads are asked again after this: one may have ended between being found and being asked.
+    /// Time after which the threads are signalled again: a thread may have ended between being
+    /// found and being signalled.
     const PATIENCE: std::time::Duration = std::time::Duration::from_millis(2);
 
     extern "C" fn handle(_signal: libc::c_int) {

@@ -12,7 +12,7 @@ pub enum PmemError {
         location: String,
     },
 
-    /// A region was to be made where there is something already.
+    /// Something already exists where a region was to be made.
     #[error("`{location}` exists already; open it, remove it, or choose another path")]
     AlreadyExists {
         /// What is there.
@@ -30,7 +30,7 @@ pub enum PmemError {
         wanted: u64,
     },
 
-    /// Somebody else has the region.
+    /// Another process or database has the region.
     #[error("the region `{location}` is in use; close the program or the database that has it open")]
     Busy {
         /// Which one.
@@ -39,9 +39,9 @@ pub enum PmemError {
 
     /// What is stored there would not survive what it has to.
     #[error(
-        "what is stored in `{location}` would not survive {wanted}: {reason} ({guarantee}); use a file on a DAX file system \
-         with persistent memory, accept less with `RegionOptions::survive`, or, if the platform does guarantee it, say so \
-         with `RegionOptions::stated`"
+        "what is stored in `{location}` would not survive {wanted}: {reason} ({guarantee}); use a file on a DAX \
+         file system with persistent memory, accept less with `RegionOptions::survive`, or, if the platform does \
+         guarantee it, say so with `RegionOptions::stated`"
     )]
     NotDurable {
         /// Which one.

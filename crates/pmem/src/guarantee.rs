@@ -1,8 +1,8 @@
-//! What survives what: the domain that a program is written for, what the platform guarantees, and
-//! how that is found out.
+//! What survives what: the domain that a program is written for, the guarantee of the platform, and
+//! its detection.
 //!
-//! A store passes the processor's store buffer, its caches and the memory controller before the
-//! medium has it. The *persistence domain* begins at the first of these places whose content
+//! A store passes the processor's store buffer, its caches and the memory controller before it
+//! reaches the medium. The *persistence domain* begins at the first of these places whose content
 //! survives when the power goes off.
 //!
 //! - *durable cache* (Intel's eADR; CXL's global persistent flush): the caches are in it. What
@@ -10,9 +10,9 @@
 //! - *volatile cache* (ADR): it begins at the memory controller. Written lines have to be flushed,
 //!   or streamed past the caches, and a fence waits until the controller has accepted them.
 //!
-//! Linux tells which of the two a persistent memory has (`persistence_domain` of its region in
-//! `/sys`), and a file is mapped so that its stores reach it directly only if `MAP_SYNC` is
-//! granted. Any other file is pages of the page cache, which survive the process and nothing more.
+//! Linux names the domain of a persistent memory (`persistence_domain` of its region in `/sys`).
+//! Stores reach a mapped file directly only if the system grants `MAP_SYNC`. Any other file is
+//! mapped as pages of the page cache, which survive the process and nothing more.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -92,11 +92,11 @@ pub enum Guarantee {
 }
 
 impl Guarantee {
-    /// What the data of a program survives that is written for `domain`.
+    /// Returns what the data of a program that is written for `domain` survives.
     pub fn survives(self, domain: Domain) -> Survive {
         match (self, domain) {
             (Self::DurableCache, _) | (Self::VolatileCache, Domain::VolatileCache) => Survive::PowerCut,
-            // Lines that nobody flushes are lost with the caches.
+            // Lines that no thread flushes are lost with the caches.
             (Self::VolatileCache, Domain::DurableCache) | (Self::PageCache, _) => Survive::Process,
             (Self::Nothing, _) => Survive::Nothing,
         }
@@ -151,7 +151,7 @@ impl Finding {
                 Guarantee::VolatileCache,
                 "the system says that its persistence domain is `memory_controller`",
             ),
-            // What MAP_SYNC promises at least.
+            // The least that MAP_SYNC guarantees.
             Some(other) => {
                 Self::new(Guarantee::VolatileCache, format!("the system names the persistence domain `{other}`"))
             }
@@ -160,8 +160,8 @@ impl Finding {
     }
 }
 
-/// What the region of the device at `path` below `/sys/devices` says: the nearest directory above
-/// that says anything.
+/// Reads the guarantee of the device at `path` below `/sys/devices`, from the nearest directory
+/// above it that has one.
 fn persistence_domain(path: &Path) -> Option<String> {
     let files = path.ancestors().map(|directory| directory.join("persistence_domain"));
     let file = files.take_while(|file| file.starts_with("/sys/devices")).find(|file: &PathBuf| file.exists())?;

@@ -5,14 +5,14 @@ use duramen_sync::SplitMix64;
 use crate::crash::{SimMemory, Version};
 use crate::instructions::LINE;
 
-/// Which of the values that it may have does each word have after a power cut?
+/// Chooses the value of each word after a power cut, among those that it may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Survivors {
-    /// The oldest: what is sure and no more.
+    /// The oldest value: what is sure and no more.
     Nothing,
     /// The newest.
     Everything,
-    /// Of all ways, numbered from 0 ([`SimMemory::ways`]), this one.
+    /// The image with this number, counted from 0 ([`SimMemory::ways`]).
     Nth(u64),
     /// Drawn from this seed. Every seed also draws how likely losses are, and whether words, lines
     /// or all that a thread wrote are lost together, so that a few seeds show all sorts of crashes.
@@ -34,7 +34,7 @@ impl Images {
         Self { memory, next: 0, count: ways.min(most), seed: (ways > most).then_some(seed) }
     }
 
-    /// Whether these are all that there are.
+    /// Returns whether these are all that there are.
     pub fn are_all(&self) -> bool {
         self.seed.is_none()
     }
@@ -89,7 +89,7 @@ impl Dice {
         Style { unit, lost_percent, salt: self.0.bits() }
     }
 
-    /// How many of a word's versions have come to the memory.
+    /// Returns how many of a word's versions have come to the memory.
     pub(crate) fn survivor(&mut self, style: &Style, word: usize, versions: &[Version]) -> usize {
         let is_lost = |what: u64| SplitMix64::mix(what ^ style.salt) % 100 < style.lost_percent;
         match style.unit {

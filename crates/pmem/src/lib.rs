@@ -1,11 +1,11 @@
-//! Persistent memory: memory that keeps what was stored, if the program says in time that it must.
+//! Persistent memory: memory whose contents survive once the program has flushed and fenced them.
 //! Usable alone, see `examples/`.
 //!
 //! A [`Region`] is a file on a DAX file system, a DAX device, an ordinary file, memory of the
-//! process, or simulated memory that crashes, mapped into the address space. There is one way to
-//! write to it: [`Region::store`] (through the caches) or [`Region::stream`] (past them),
-//! [`Region::flush`], [`Region::fence`]; [`Region::persist`] is whatever of the last two the
-//! region's [`Domain`] asks for.
+//! process, or simulated memory that crashes, mapped into the address space. A program writes to it
+//! with [`Region::store`] (through the caches) or [`Region::stream`] (past them), [`Region::flush`]
+//! and [`Region::fence`]. [`Region::persist`] does those of the last two that the region's
+//! [`Domain`] needs.
 //!
 //! ```
 //! use duramen_pmem::{Region, RegionOptions, Source, Survive};
@@ -31,12 +31,13 @@
 //!   power cut unless it asks for less); otherwise [`PmemError::NotDurable`] says why not.
 //!
 //! # Models
-//! - **Times** ([`Timing`]): ordinary memory is made as slow as a device that one does not have.
+//! - **Times** ([`Timing`]): ordinary memory is made as slow as a device that the machine does not
+//!   have.
 //! - **Crashes** ([`SimMemory`]): a region in memory that records what is done to it and shows
-//!   every image that a power cut could leave, or many. A forgotten flush or fence is found by
-//!   whoever checks them all.
-//! - In the *machine* build of `duramen-sync` regions are the simulated computer's non-volatile
-//!   memory: streams, flushes and fences are charged.
+//!   every image that a power cut could leave, or a sample of them. A program that checks them all
+//!   finds a forgotten flush or fence.
+//! - In the *machine* build of `duramen-sync`, regions are the simulated computer's non-volatile
+//!   memory, and its model charges streams, flushes and fences.
 //!
 //! # Parts
 //! | module | what it does |
@@ -50,10 +51,10 @@
 //! | `drain` | draining the buffers of all processors |
 //!
 //! # Safety
-//! Words of a region are read and written as atomic variables are, without order, so that
-//! [`Region::store`] and [`Region::read`] are safe whatever other threads or processes do: they get
-//! one value or the other of each word. Who lends out slices ([`Region::bytes`]) keeps others from
-//! writing. `unsafe` is in `mapping`, `numa`, `instructions` and `region`.
+//! Words of a region are read and written like relaxed atomic variables. [`Region::store`] and
+//! [`Region::read`] are therefore safe whatever other threads or processes do: a read gets one of
+//! the values of each word. A caller of [`Region::bytes`] must keep other threads from writing to
+//! the slice. `unsafe` is in `mapping`, `numa`, `instructions` and `region`.
 
 mod crash;
 mod drain;

@@ -15,7 +15,7 @@ use crate::error::{PmemError, Result};
 use crate::guarantee::{Finding, Guarantee};
 use crate::options::Mode;
 
-/// Memory that is mapped, the end of it perhaps twice in a row.
+/// Mapped memory; with a ring its end is mapped twice in a row.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -28,7 +28,7 @@ pub(crate) struct Mapping {
     process: Process,
 }
 
-// SAFETY: a mapping is plain memory; who may touch it when is the business of `Region`.
+// SAFETY: a mapping is plain memory; `Region` controls the accesses to it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -42,7 +42,7 @@ impl Mapping {
         if memory < 0 {
             return Err(PmemError::system("make", LOCATION));
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         let memory = unsafe { OwnedFd::from_raw_fd(memory) };
         set_len(&memory, len, LOCATION)?;
         Self::map(memory, len, ring_from, libc::MAP_SHARED, LOCATION)
@@ -56,7 +56,7 @@ impl Mapping {
         lock(&file, &location)?;
         let metadata = file.metadata().map_err(|error| system("look at", &location, &error))?;
         let is_device = metadata.file_type().is_char_device();
-        // What an interrupted creation has left has no length yet.
+        // A file that an interrupted creation left has no length yet.
         let is_empty = !is_device && metadata.len() == 0;
         if is_new || is_empty && mode == Mode::OpenOrCreate {
             allocate(&file, len, &location)?;
@@ -116,24 +116,24 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Bytes of memory.
+    /// Returns the number of bytes of memory.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that can be addressed: with a ring, more.
+    /// Returns the number of bytes that can be addressed: with a ring, more.
     pub(crate) fn reach(&self) -> usize {
         self.len + (self.len - self.ring_from)
     }
 
-    /// The address of offset `at`, which is within reach.
+    /// Returns the address of offset `at`, which is within reach.
     #[inline(always)]
     pub(crate) fn at(&self, at: usize) -> *mut u8 {
         debug_assert!(at <= self.reach(), "{at} is within the mapping");
         self.base.as_ptr().wrapping_add(at)
     }
 
-    /// The offset in the memory itself of one in the mapping.
+    /// Returns the offset in the memory itself of one in the mapping.
     #[inline]
     pub(crate) fn canonical(&self, at: usize) -> usize {
         if at < self.len { at } else { at - (self.len - self.ring_from) }
@@ -161,8 +161,8 @@ fn system(operation: &'static str, location: &str, error: &std::io::Error) -> Pm
     PmemError::System { operation, location: location.to_owned(), reason: error.to_string() }
 }
 
-/// Refuses what is no memory to be shared, before it is opened: that alone has effects on some
-/// devices.
+/// Refuses a file or device that is not memory, before it is opened: opening alone has effects on
+/// some devices.
 fn check_kind(path: &Path, location: &str) -> Result<()> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
     let kind = metadata.file_type();
@@ -173,7 +173,7 @@ fn check_kind(path: &Path, location: &str) -> Result<()> {
     Err(PmemError::System { operation: "map", location: location.to_owned(), reason })
 }
 
-/// Whether the system says that the character device is persistent memory.
+/// Returns whether the system says that the character device is persistent memory.
 fn is_dax(device: libc::dev_t) -> bool {
     let link = format!("/sys/dev/char/{}:{}/subsystem", libc::major(device), libc::minor(device));
     Path::new(&link).canonicalize().is_ok_and(|subsystem| subsystem.ends_with("dax"))
@@ -208,8 +208,8 @@ fn lock(file: &File, location: &str) -> Result<()> {
     Err(PmemError::system("lock", location))
 }
 
-/// Gives the file its length and its space: a store to a page that the file system has no room for
-/// would end the process.
+/// Gives the file its length and allocates its space: a store to a page without space in the file
+/// system would end the process.
 fn allocate(file: &File, len: usize, location: &str) -> Result<()> {
     let bytes = libc::off_t::try_from(len).map_err(|_| PmemError::invalid("len", "it is too large"))?;
     // SAFETY: plain system call on a descriptor we own.
@@ -239,7 +239,7 @@ fn sync_name(path: &Path, location: &str) -> Result<()> {
     synced.map_err(|error| system("sync the directory of", location, &error))
 }
 
-/// Whether a page of the file can be mapped with these flags.
+/// Returns whether a page of the file can be mapped with these flags.
 fn can_map(file: &OwnedFd, flags: libc::c_int) -> bool {
     const PAGE: usize = 4096;
     // SAFETY: a new mapping where the system likes; the result is checked.
@@ -247,7 +247,7 @@ fn can_map(file: &OwnedFd, flags: libc::c_int) -> bool {
     if page == libc::MAP_FAILED {
         return false;
     }
-    // SAFETY: it has just been mapped, and nobody has its address.
+    // SAFETY: it has just been mapped, and no other code has its address.
     unsafe { libc::munmap(page, PAGE) };
     true
 }
@@ -261,7 +261,7 @@ fn is_on_tmpfs(path: &Path) -> bool {
     known && i128::from(about.f_type) == i128::from(libc::TMPFS_MAGIC)
 }
 
-/// What is known of memory of this process.
+/// Returns what is known of memory of this process.
 pub(crate) fn anonymous_finding() -> Finding {
     Finding::new(Guarantee::Nothing, "it is memory of this process")
 }

@@ -17,7 +17,7 @@ pub enum Placement {
     Striped,
 }
 
-/// What has become of a [`Placement`].
+/// The outcome of a [`Placement`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Placed {
     /// Nothing was asked for.
@@ -60,7 +60,7 @@ pub(crate) fn place(mapping: &Mapping, placement: Placement) -> Placed {
     if refused == 0 { Placed::AsAsked } else { Placed::Refused(std::io::Error::last_os_error().to_string()) }
 }
 
-/// Tells the simulated machine, where regions are always non-volatile memory.
+/// Places the memory on the simulated machine, where regions are always non-volatile memory.
 fn simulate(mapping: &Mapping, placement: Placement, nodes: usize) {
     const PAGE: usize = 4096;
     match placement {
@@ -74,7 +74,7 @@ fn simulate(mapping: &Mapping, placement: Placement, nodes: usize) {
     }
 }
 
-/// Memory nodes of the machine, at most 64.
+/// Returns the number of memory nodes of the machine, at most 64.
 pub(crate) fn nodes() -> usize {
     cpu::nodes().clamp(1, 64)
 }

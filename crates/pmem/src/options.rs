@@ -58,17 +58,19 @@ pub struct RegionOptions {
     pub domain: Domain,
     /// What the data must survive: otherwise the region is not opened.
     pub survive: Survive,
-    /// What the platform guarantees, if the operator knows better than the system (a machine with
-    /// batteries, a virtual machine that is not told). Without it, it is found out.
+    /// What the platform guarantees, if the operator has information that the system lacks (a
+    /// machine with batteries, a virtual machine that does not see its host). Without it, the
+    /// guarantee is detected.
     pub stated: Option<Guarantee>,
     /// On which memory node the region is to lie.
     pub placement: Placement,
-    /// Times of a device that is not there.
+    /// Times of a modelled device.
     pub timing: Timing,
 }
 
 impl RegionOptions {
-    /// A region of `len` bytes that survives power cuts, for a program that flushes what it stores.
+    /// Returns a region of `len` bytes that survives power cuts, for a program that flushes what it
+    /// stores.
     pub fn new(len: u64) -> Self {
         Self {
             len,

@@ -53,7 +53,7 @@ impl Region {
                 let recorder = memory.attach(options.len)?;
                 let mapping = Mapping::anonymous(len, ring_from)?;
                 recorder.load(|at, value| {
-                    // SAFETY: the offset is that of a word of the memory, which nobody else has
+                    // SAFETY: the offset is that of a word of the memory, which no other code has
                     // yet.
                     unsafe { word::store(mapping.at(at).cast(), value) };
                 });
@@ -78,23 +78,23 @@ impl Region {
 
     // ----- what it is -----
 
-    /// Bytes of it.
+    /// Returns the number of bytes of it.
     #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
     pub fn len(&self) -> u64 {
         self.mapping.len() as u64
     }
 
-    /// The domain that [`Region::persist`] works for.
+    /// Returns the domain that [`Region::persist`] works for.
     pub fn domain(&self) -> Domain {
         self.domain
     }
 
-    /// What the platform guarantees, detected or stated.
+    /// Returns what the platform guarantees, detected or stated.
     pub fn guarantee(&self) -> Guarantee {
         self.guarantee
     }
 
-    /// What the region's data survives, if it is not a power cut: for a warning to people.
+    /// Returns what the region's data survives, if it is not a power cut: for a warning to people.
     pub fn shortfall(&self) -> Option<String> {
         let survived = self.guarantee.survives(self.domain);
         (survived < Survive::PowerCut).then(|| {
@@ -102,17 +102,17 @@ impl Region {
         })
     }
 
-    /// What has become of the placement asked for.
+    /// Returns the outcome of the requested placement.
     pub fn placed(&self) -> &Placed {
         &self.placed
     }
 
-    /// Where it is: a path, or what kind of memory.
+    /// Returns where it is: a path, or what kind of memory.
     pub fn location(&self) -> &str {
         &self.location
     }
 
-    /// The instruction that flushes lines here.
+    /// Returns the instruction that flushes lines here.
     pub fn flush_instruction(&self) -> &'static str {
         self.flush.name()
     }
@@ -136,9 +136,9 @@ impl Region {
         self.wrote(bytes);
     }
 
-    /// Stores `parts`, one after the other, from offset `at` on, past the caches: cheaper than
-    /// [`Region::store`] with a flush for what is not read again soon. Other threads may see them
-    /// out of order until the caller has called [`Region::fence`].
+    /// Stores `parts`, one after the other, from offset `at` on, past the caches. For data that is
+    /// not read again soon this is cheaper than [`Region::store`] with a flush. Other threads may
+    /// see the parts out of order until the caller has called [`Region::fence`].
     ///
     /// # Panics
     /// When `at` or the number of bytes is not a multiple of 8.
@@ -168,9 +168,9 @@ impl Region {
         self.store(at, &[&value.to_ne_bytes()]);
     }
 
-    /// Sends the lines that the `len` bytes from `at` touch to the memory, whoever has stored to
-    /// them. They are durable when the caller has called [`Region::fence`]; what is stored later is
-    /// not included.
+    /// Sends the lines that the `len` bytes from `at` touch to the memory, whichever thread has
+    /// stored to them. They are durable when the caller has called [`Region::fence`]; later stores
+    /// are not included.
     #[inline]
     pub fn flush(&self, at: u64, len: usize) {
         let range = self.range(at, len);
@@ -183,9 +183,9 @@ impl Region {
         for_each_line(data, len, |line| unsafe { self.flush.line(line) });
     }
 
-    /// Waits until everything that this thread has streamed or flushed is durable, and, where
-    /// caches are durable, what it has stored. Nothing that it stores afterwards is seen, or
-    /// durable, before.
+    /// Waits until everything that this thread has streamed or flushed is durable and, where caches
+    /// are durable, everything that it has stored. None of its later stores is visible or durable
+    /// before that.
     #[inline]
     pub fn fence(&self) {
         instructions::fence();
@@ -238,12 +238,12 @@ impl Region {
         u64::from_ne_bytes(bytes)
     }
 
-    /// The `len` bytes from `at`, lent.
+    /// Lends the `len` bytes from `at`.
     ///
     /// # Safety
-    /// Nobody writes to the range while the slice lives, under either of its addresses if it is in
-    /// a ring, and who wrote to it has passed it on as threads do (a lock, a release and an
-    /// acquire), after a fence if it was streamed.
+    /// No thread writes to the range while the slice lives, under either of its addresses if it is
+    /// in a ring. Earlier writes happened before the call (by a lock, or a release and an acquire),
+    /// after a fence if they were streamed.
     pub unsafe fn bytes(&self, at: u64, len: usize) -> &[u8] {
         let range = self.range(at, len);
         // SAFETY: the range is mapped and initialised (zeroed by the system); the caller excludes
@@ -251,21 +251,21 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.mapping.at(range.start), len) }
     }
 
-    /// The `len` bytes from `at`, to be written to as ordinary memory; [`Region::wrote_bytes`] must
-    /// be told.
+    /// Lends the `len` bytes from `at`, to be written to as ordinary memory; the caller must then
+    /// call [`Region::wrote_bytes`].
     ///
     /// # Safety
-    /// Nobody else reads or writes the range, under either of its addresses, while the slice lives.
+    /// No other thread reads or writes the range, under either of its addresses, while the slice
+    /// lives.
     #[allow(clippy::mut_from_ref, reason = "the contract makes the range exclusive")]
     pub unsafe fn bytes_mut(&self, at: u64, len: usize) -> &mut [u8] {
         let range = self.range(at, len);
-        // SAFETY: as in `bytes`, and the caller excludes everyone else.
+        // SAFETY: as in `bytes`, and the caller excludes all other accesses.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.at(range.start), len) }
     }
 
-    /// The caller has stored to the `len` bytes from `at` through [`Region::bytes_mut`], which
-    /// counts as one
-    /// [`Region::store`]: for the models of crashes and of times.
+    /// Counts stores to the `len` bytes from `at` through [`Region::bytes_mut`] as one
+    /// [`Region::store`], for the models of crashes and of times.
     #[inline]
     pub fn wrote_bytes(&self, at: u64, len: usize) {
         if self.recorder.is_none() && self.model.is_none() {

@@ -46,7 +46,7 @@ fn ranges_may_pass_the_end_of_a_ring() {
         let mut bytes = [0; 3];
         region.read(4096, &mut bytes);
         assert_eq!(&bytes, b"def");
-        // SAFETY: nobody writes.
+        // SAFETY: no thread writes.
         assert_eq!(unsafe { region.bytes(LEN - 3, 6) }, b"abcdef");
         region.stream(LEN, &[&[9; 8]]);
         region.fence();

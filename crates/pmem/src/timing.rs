@@ -1,11 +1,12 @@
-//! The timing model: ordinary memory made as slow as persistent memory that one does not have.
+//! The timing model: ordinary memory made as slow as persistent memory that the machine does not
+//! have.
 //!
 //! After Pelley et al., *Storage Management in the NVRAM Era* (PVLDB 7(2), 2013), section 4.2, and
 //! Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory* (PVLDB 7(10), 2014),
 //! section 5.1: writes and barriers keep the processor for a while, counted by its cycle counter,
-//! and all writers of a region share its bandwidth. Whoever writes reserves the time that its bytes
-//! take, by a compare-and-swap on the time at which the device is next free, and waits for the end
-//! of its reservation.
+//! and all writers of a region share its bandwidth. A writer reserves the time for its bytes with a
+//! compare-and-swap on the time at which the device is next free, and waits until its reservation
+//! ends.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub const STEP: Duration = Duration::from_nanos(20);
 /// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Timing {
-    /// Of each call that writes: a record inserted into a log, say.
+    /// Of each call that writes, such as the insertion of a record into a log.
     pub write: Duration,
     /// Of each fence: how long it takes until what was written before is durable.
     pub barrier: Duration,
@@ -36,7 +37,7 @@ impl Timing {
     pub const NONE: Self =
         Self { write: Duration::ZERO, barrier: Duration::ZERO, bandwidth: None, read: Duration::ZERO };
 
-    /// Whether nothing is delayed.
+    /// Returns whether nothing is delayed.
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }
@@ -82,14 +83,14 @@ impl Model {
         })
     }
 
-    /// The caller has written `bytes`.
+    /// Delays a caller that has written `bytes`.
     pub(crate) fn wrote(&self, bytes: u64) {
         let now = self.clock.now();
         let begin = self.reserve(now, bytes);
         self.clock.wait_until(begin.max(now + self.write));
     }
 
-    /// When a reservation made now for `bytes` ends.
+    /// Reserves the device for `bytes`; returns when the reservation ends.
     fn reserve(&self, now: u64, bytes: u64) -> u64 {
         if self.mebibyte == 0 {
             return now;
@@ -106,12 +107,12 @@ impl Model {
         }
     }
 
-    /// The caller waits until what it has written is durable.
+    /// Delays a caller that waits until what it has written is durable.
     pub(crate) fn barrier(&self) {
         self.pause(self.barrier);
     }
 
-    /// The caller reads.
+    /// Delays a caller that reads.
     pub(crate) fn read(&self) {
         self.pause(self.read);
     }

@@ -1,6 +1,10 @@
 //! Regions on a simulated computer with non-volatile memory: what is charged. In the machine build
 //! only:
-//! `RUSTFLAGS="--cfg duramen_machine" cargo test --target-dir target/machine -p duramen-pmem --test simulated_machine`.
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg duramen_machine" cargo test --target-dir target/machine \
+//!     -p duramen-pmem --test simulated_machine
+//! ```
 #![cfg(duramen_machine)]
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What surrounds a run, whatever happens in it: how fast the disk is, whether the database is
-//! opened with the same options each time, and where the end of its log is.
+//! The circumstances of a run: the speed of the disk, whether each opening of the database has the
+//! same options, and where the end of its log is.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use crate::step::Step;
 use crate::world::LogEnd;
 use duramen_test_support::Rng;
 
-/// What surrounds a run.
+/// The circumstances of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Circumstances {
     /// How fast the disk is; without it, operations take no time.
@@ -27,7 +27,7 @@ pub struct Circumstances {
 }
 
 impl Circumstances {
-    /// Random ones; half of the time none.
+    /// Returns random circumstances; half of the time none.
     pub fn of(rng: &mut Rng) -> Self {
         let micros = |micros: u64| Duration::from_micros(micros);
         let pace = rng.percent(30).then(|| Pace {
@@ -40,14 +40,15 @@ impl Circumstances {
         Self { pace, changes, log }
     }
 
-    /// An empty disk.
+    /// Returns an empty disk.
     pub fn disk(&self, seed: u64) -> SimDisk {
         self.pace.map_or_else(|| SimDisk::new(seed), |pace| SimDisk::with_pace(seed, pace))
     }
 
-    /// What a database is opened with next, where `options` are the usual ones.
+    /// Returns what a database is opened with next, where `options` are the usual ones.
     pub fn options(&self, options: &Options, rng: &mut Rng) -> Options {
-        // Not a number of the sequence, so that what else depends on it does not depend on these.
+        // The options have a generator of their own, so the other random choices do not depend on
+        // them.
         let mut aside = rng.clone();
         let recovery_threads = *aside.pick(&[None, Some(1), Some(2), Some(3), Some(5)]);
         let instant_recovery = aside.percent(50);
@@ -96,7 +97,7 @@ fn changed(options: &Options, rng: &mut Rng) -> Options {
         group_commit_bytes: *rng.pick(&[1 << 10, 16 << 10, 1 << 20]),
         group_commit_time: Duration::from_micros(*rng.pick(&[0, 50, 1000])),
         lock_inheritance: rng.percent(70),
-        // Where there was none, a wait may end sooner than a deadlock is found.
+        // Where there was no limit, a wait may now end before a deadlock is found.
         lock_wait_limit: match options.lock_wait_limit {
             None => rng.pick(&[None, None, Some(20), Some(1000)]).map(Duration::from_micros),
             limit => limit,

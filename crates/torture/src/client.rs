@@ -13,7 +13,7 @@ use crate::step::{Action, Outcome, Slot, Step};
 /// Why a script ended early.
 #[derive(Debug)]
 pub enum Stop {
-    /// The engine gave an error that is no answer to the step.
+    /// The engine returned an error that is not an answer to the step.
     Error {
         /// The step, for people.
         step: String,
@@ -27,7 +27,7 @@ pub enum Stop {
     Wrong(String),
 }
 
-/// What becomes of a step that met an error.
+/// What happens after a step that met an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnError {
     /// The script ends.
@@ -46,13 +46,13 @@ pub struct Client {
     options: Options,
     /// The reference that it is compared with.
     pub oracle: Oracle,
-    /// Committed contents after each change of them, oldest first, if they are to be kept.
+    /// The committed contents after each change, oldest first, if they are recorded.
     pub history: Option<Vec<Model>>,
-    /// Whether a transaction was given up, so that later steps may miss what it would have left.
+    /// Whether a transaction was given up, so later steps may not find what it would have left.
     gave_up: bool,
 }
 
-/// The beginning of a text that may be long.
+/// Returns the beginning of a text that may be long.
 fn shortened(text: String) -> String {
     const LONGEST: usize = 100;
     match text.char_indices().nth(LONGEST) {
@@ -80,7 +80,7 @@ impl Client {
         Ok(Self::with(db, disk, options, contents))
     }
 
-    /// A client of a database that is open already.
+    /// Returns a client of a database that is open already.
     pub fn with(db: Db, disk: &SimDisk, options: &Options, contents: Model) -> Self {
         Self {
             open: BTreeMap::new(),
@@ -94,12 +94,12 @@ impl Client {
         }
     }
 
-    /// The database, unless a failed reopening left none.
+    /// Returns the database, unless a failed reopening left none.
     pub fn db(&self) -> Option<&Db> {
         self.db.as_ref()
     }
 
-    /// Runs `steps`; `on_error` says what becomes of steps that meet an error.
+    /// Runs `steps`; `on_error` decides what happens after a step that meets an error.
     ///
     /// # Errors
     /// The first wrong answer, or the first error that ends the script.
@@ -117,8 +117,8 @@ impl Client {
                 Ok(found) => shortened(format!("gets: {found}")),
                 Err(error) => shortened(format!("gets: {error}")),
             });
-            // A ring in persistent memory does not say that the power is off: what was answered,
-            // nobody has heard.
+            // A ring in persistent memory does not report that the power is off, so this answer
+            // does not count.
             let answer = answer.and_then(|found| if self.is_unheard() { Err(unheard()) } else { Ok(found) });
             match answer {
                 Ok(found) if found == outcome => {
@@ -130,7 +130,7 @@ impl Client {
                     }
                 }
                 Ok(found) => return Err(Stop::Wrong(format!("{step}: expected {outcome}, got {found}"))),
-                // Without a database nothing goes on.
+                // Without a database the script cannot continue.
                 Err(error) => match self.db.as_ref().map_or(OnError::Stop, |_| on_error(&error)) {
                     OnError::Stop => {
                         return Err(Stop::Error { step: step.to_string(), error: Box::new(error), in_flight });
@@ -146,9 +146,9 @@ impl Client {
         matches!(self.options.log_device, LogDevice::Nvm(_)) && self.disk.crashed_in().is_some()
     }
 
-    /// Whether a step of several interleaved transactions was to change a record that a transaction
-    /// now given up would have left. To find it missing would lock its gap, and the only thread
-    /// would wait for itself.
+    /// Returns whether a step of several interleaved transactions was to change a record of a
+    /// transaction that has been given up. The step would not find the record and would lock its
+    /// gap, and the only thread would wait for itself.
     fn lost_its_record(&self, step: &Step, outcome: &Outcome) -> bool {
         let missing = matches!(outcome, Outcome::Existed(false) | Outcome::KeyNotFound);
         self.gave_up && missing && matches!(step, Step::Act(..)) && self.open.len() > 1

@@ -1,6 +1,6 @@
 //! Corruption: bits flip, pages and files get lost or swapped while the database is closed. Opening
-//! and reading it must give the right answers or an error that says what is damaged, never a wrong
-//! answer and never a panic.
+//! and reading it must give right answers or an error that names the damage, never a wrong answer
+//! or a panic.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,8 +27,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub struct Specimen {
     disk: SimDisk,
     options: Options,
-    /// What it may hold: one thing if it was closed; any of its past if it was not and its log is
-    /// cut by the damage.
+    /// What it may hold: the final contents if it was closed, any earlier contents if it was not
+    /// closed and the damage cuts its log.
     acceptable: Arc<Vec<Model>>,
     was_closed: bool,
     seed: u64,
@@ -89,7 +89,7 @@ impl FromStr for Damage {
 }
 
 impl Specimen {
-    /// A database made by a few workloads, closed or left as by a power cut.
+    /// Returns a database made by a few workloads, closed or left as by a power cut.
     ///
     /// # Errors
     /// Making it failed.
@@ -124,8 +124,8 @@ impl Specimen {
     }
 
     /// Files that damage is done to, with their lengths: all of a closed database, the log of
-    /// another. A log that ends early because of damage is not to be told from one that was never
-    /// longer, so only there may the past come back.
+    /// another. A log that ends early because of damage looks like one that was never longer, so
+    /// only there may earlier contents come back.
     pub fn files(&self) -> Vec<(String, u64)> {
         let length = |name: &String| self.disk.durable_bytes(name).map_or(0, |bytes| bytes.len() as u64);
         let names = self.disk.file_names();
@@ -133,7 +133,7 @@ impl Specimen {
         names.map(|name| (name.clone(), length(&name))).collect()
     }
 
-    /// Every damage to whole files.
+    /// Returns every damage to whole files.
     pub fn file_damages(&self) -> Vec<Damage> {
         let mut damages = Vec::new();
         if !self.was_closed {
@@ -148,8 +148,8 @@ impl Specimen {
         damages
     }
 
-    /// A random bit; of a random file, so that small files get their share, and mostly of a byte
-    /// that is used.
+    /// Returns a random bit; of a random file, so that small files get their share, and mostly of a
+    /// byte that is used.
     pub fn random_flip(&self, rng: &mut Rng) -> Option<Damage> {
         let files: Vec<_> = self.files().into_iter().filter(|(_, len)| *len > 0).collect();
         if files.is_empty() {
@@ -165,7 +165,7 @@ impl Specimen {
         Some(Damage::Flip { file, byte: byte as u64, bit: rng.within(0..8) as u8 })
     }
 
-    /// Does the damage to a copy and looks at the result.
+    /// Damages a copy and checks the result.
     ///
     /// # Errors
     /// A wrong answer, a panic, a hang, or an error that does not say that something is damaged.
@@ -185,8 +185,8 @@ fn apply(disk: &SimDisk, damage: &Damage) -> duramen_io::Result<()> {
     match damage {
         Damage::Flip { file, byte, bit } => {
             disk.flip_bit(file, *byte, *bit);
-            // Opening writes pages again from their copies in the double-write area. Every other
-            // time these are lost, too, so that the damage is there to be noticed.
+            // Opening restores pages from their copies in the double-write area. In every other
+            // case the copies are lost, too, so the damage must be noticed.
             if file == "data" && byte % 2 == 0 && disk.durable_bytes("doublewrite").is_some_and(|area| !area.is_empty())
             {
                 disk.flip_bit("doublewrite", 0, 0);

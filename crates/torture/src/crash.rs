@@ -1,6 +1,6 @@
-//! The crash sweep: a script runs until the power goes off at a chosen disk operation; every state
-//! that the disk may be found in is opened, checked and compared with the model, works on, and may
-//! crash again, within recovery too.
+//! The crash sweep: a script runs until the power goes off at a chosen disk operation. The suite
+//! opens every state that the disk may then have, checks it, compares it with the model and
+//! continues to work on it. It may crash again, also within recovery.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A source of scripts with the options that make them interesting.
 pub trait CrashWorkload: Send + Sync {
-    /// What commands call it.
+    /// Returns what commands call it.
     fn name(&self) -> &'static str;
 
     /// Options for a run; they may vary with the seed.
@@ -33,12 +33,12 @@ pub trait CrashWorkload: Send + Sync {
         self.options(seed)
     }
 
-    /// An empty disk for a run.
+    /// Returns an empty disk for a run.
     fn disk(&self, seed: u64) -> SimDisk {
         SimDisk::new(seed)
     }
 
-    /// A script for a database that holds `start`: the same for the same seed and start.
+    /// Returns a script for a database that holds `start`: the same for the same seed and start.
     fn script(&self, seed: u64, start: &Model) -> Vec<Step>;
 }
 
@@ -107,8 +107,8 @@ impl FromStr for Image {
     }
 }
 
-/// The images worth looking at when `unsynced` changes hang in the balance: all combinations of a
-/// few, the extremes of many, and some drawn at random, which may tear writes.
+/// Returns the images to check when `unsynced` changes may survive or not: all combinations of a
+/// few changes, the extremes of many, and some random ones, which may tear writes.
 pub fn images(unsynced: usize, random: usize, rng: &mut Rng) -> Vec<Image> {
     let mut images = match unsynced {
         0 => return vec![Image(CrashChoice::Nothing)],
@@ -122,7 +122,7 @@ pub fn images(unsynced: usize, random: usize, rng: &mut Rng) -> Vec<Image> {
 /// A run that the power cut short.
 struct Crashed {
     world: World,
-    /// What may be found: the acknowledged contents, and those with what was in flight.
+    /// What the database may hold: the acknowledged contents, with or without what was in flight.
     candidates: Vec<Model>,
 }
 
@@ -136,7 +136,7 @@ pub fn open_and_compare(disk: &SimDisk, options: &Options, candidates: &[Model])
     Ok((db, found))
 }
 
-/// The same, for a database that may need more than a disk.
+/// As [`open_and_compare`], for a database that may need more than a disk.
 fn open_in(world: &World, options: &Options, candidates: &[Model]) -> Result<(Db, Model), String> {
     open_and_compare(&world.disk, &world.options(options), candidates)
 }
@@ -198,7 +198,7 @@ fn crash_run(workload: &dyn CrashWorkload, seed: u64, op: u64, log: LogEnd) -> R
     }
 }
 
-/// Which situations of one crash point to look at; `None` where the sweep decides.
+/// Which situations of one crash point to check; `None` where the sweep decides.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Only {
     /// This image alone.
@@ -207,7 +207,7 @@ pub struct Only {
     pub recovery: Option<(u64, Image)>,
 }
 
-/// A crash point: all its images, checked. Gives the number of databases compared.
+/// Checks all images of a crash point. Returns the number of databases compared.
 fn point(
     workload: &dyn CrashWorkload,
     seed: u64,
@@ -294,7 +294,7 @@ fn crash_recovery(
         let disk = &world.disk;
         world.crash_at(op);
         match Db::open_on(Arc::new(disk.clone()), world.options(options)) {
-            // It may be open before redo is done. What can be read is compared when it is.
+            // The database may be open before redo is done; its contents are compared once it is.
             Ok(db) => drop(Model::read_from(&db)),
             Err(error) if disk.crashed_in().is_some() && is_disk_failure(&error) => {}
             Err(error) => return Err(format!("a dead disk is reported as: {error}")),
@@ -313,8 +313,8 @@ fn crash_recovery(
     Ok(checks)
 }
 
-/// Number of operations of a run without a crash. The background threads of the engine make it vary
-/// a little.
+/// Returns the number of operations of a run without a crash. The background threads of the engine
+/// make it vary a little.
 ///
 /// # Errors
 /// The run itself is wrong.

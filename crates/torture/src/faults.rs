@@ -1,5 +1,5 @@
 //! I/O errors: any disk operation fails, once or from then on, or the disk fills up. The client
-//! must get an error that says so, the engine must refuse to write on after it lost a write, and
+//! must get an error that says so, the engine must refuse further writes after it lost a write, and
 //! after reopening everything acknowledged must be there.
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Case {
     pub fault: Fault,
     /// The disk operation that it happens to, or the first after it that it can happen to.
     pub op: u64,
-    /// Whether it stays.
+    /// Whether it persists.
     pub persistent: bool,
 }
 
@@ -46,7 +46,7 @@ impl Case {
     }
 }
 
-/// Whether the fault makes the system drop data that was written.
+/// Returns whether the fault makes the system drop data that was written.
 fn drops_data(fault: Fault) -> bool {
     matches!(fault, Fault::Eio | Fault::FailedSync)
 }
@@ -57,7 +57,7 @@ struct Ended {
     candidates: Vec<Model>,
 }
 
-/// Whether `error` is a fair report of `fault`, or of its consequences.
+/// Returns whether `error` is a fair report of `fault`, or of its consequences.
 fn is_fair(error: &Error, fault: Fault) -> bool {
     match fault {
         Fault::Eio | Fault::FailedSync => {
@@ -67,12 +67,12 @@ fn is_fair(error: &Error, fault: Fault) -> bool {
             matches!(error, Error::Io { .. } | Error::Poisoned { .. } | Error::OpenFailed { .. } | Error::Full { .. })
         }
         Fault::TooManyFiles => matches!(error, Error::TooManyFiles { .. }),
-        // These are no errors: the disk goes on with the rest.
+        // These are not errors: the disk continues with the rest.
         Fault::ShortRead | Fault::ShortWrite => false,
     }
 }
 
-/// Whether the message of `error` is about a write or a sync.
+/// Returns whether the message of `error` is about a write or a sync.
 fn lost_a_write(error: &Error) -> bool {
     match error {
         Error::Io { reason } | Error::Poisoned { reason } => {
@@ -152,8 +152,8 @@ fn refuses_writes(client: &Client) -> Result<(), String> {
     }
 }
 
-/// Whatever becomes of the process and the machine after the fault, the database is found as it may
-/// be.
+/// Checks that the database has permitted contents after a restart of the process and of the
+/// machine.
 fn reopen_all(disk: &SimDisk, options: &Options, ended: &Ended, rng: &mut Rng) -> Result<u64, String> {
     disk.clear_faults();
     disk.set_capacity(1 << 40);
@@ -173,7 +173,7 @@ fn reopen_all(disk: &SimDisk, options: &Options, ended: &Ended, rng: &mut Rng) -
     Ok(checks)
 }
 
-/// The process restarts and works on; then the machine restarts.
+/// Lets the process restart and continue, and then the machine restart.
 fn work_on_and_crash(
     workload: &dyn CrashWorkload,
     seed: u64,
@@ -218,9 +218,9 @@ pub fn try_fault(workload: &'static dyn CrashWorkload, seed: u64, case: Case) ->
     })
 }
 
-/// Tries a fault that makes the system drop written data while it still shows it to readers: what
-/// the process finds when it restarts is not what is on the medium, and yet what it acknowledges
-/// from then on must survive a power cut.
+/// Tries a fault that makes the system drop written data while readers still see it. After a
+/// restart the process finds other data than the medium has, and what it then acknowledges must
+/// nevertheless survive a power cut.
 ///
 /// # Errors
 /// What is wrong and how to repeat it.
@@ -240,7 +240,7 @@ pub fn try_restart_after_dropped_data(
     })
 }
 
-/// A disk of `capacity` bytes that fills up while the script runs, and then gets more room.
+/// Tries a disk of `capacity` bytes that fills up while the script runs and then gets more space.
 ///
 /// # Errors
 /// What is wrong and how to repeat it.
@@ -259,8 +259,8 @@ pub fn try_full_disk(workload: &'static dyn CrashWorkload, seed: u64, capacity: 
     })
 }
 
-/// A disk that fills up and gets room while the database is open: transactions run again, without
-/// reopening.
+/// Tries a disk that fills up and gets space while the database is open: transactions run again,
+/// without reopening.
 ///
 /// # Errors
 /// What is wrong and how to repeat it.
@@ -308,7 +308,7 @@ pub fn try_room_made(workload: &'static dyn CrashWorkload, seed: u64, capacity: 
     })
 }
 
-/// A log that may not hold more than `limit` bytes. Transactions that do not fit get
+/// Tries a log that may not hold more than `limit` bytes. Transactions that do not fit get
 /// [`Error::Full`] and can be rolled back, and what comes after them finds room.
 ///
 /// # Errors
@@ -446,13 +446,13 @@ fn try_all(
     tally
 }
 
-/// The case of a point: each operation has every fault, passing and staying.
+/// Returns the case of a point: each operation has every fault, passing and staying.
 fn case_of(faults: &[(&str, Fault)], point: usize) -> Case {
     let (op, case) = (point / (2 * faults.len()), point % (2 * faults.len()));
     Case { fault: faults[case / 2].1, op: op as u64, persistent: case % 2 == 1 }
 }
 
-/// Number of disk operations of a run, or the failure of the run.
+/// Returns the number of disk operations of a run, or the failure of the run.
 fn operations_of(workload: &'static dyn CrashWorkload, seed: u64) -> Result<usize, Tally> {
     match crate::crash::count_operations(workload, seed, crate::world::LogEnd::Files) {
         Ok(operations) => Ok(usize::try_from(operations).expect("runs are short")),
@@ -460,8 +460,8 @@ fn operations_of(workload: &'static dyn CrashWorkload, seed: u64) -> Result<usiz
     }
 }
 
-/// Bytes on the disk after a whole run; its failures have been reported by whoever counted its
-/// operations.
+/// Returns the bytes on the disk after a whole run. The count of its operations has already
+/// reported its failures.
 fn used_by(workload: &'static dyn CrashWorkload, seed: u64) -> u64 {
     let run = guarded(LIMIT, move |_| {
         let disk = workload.disk(seed);

@@ -1,4 +1,4 @@
-//! What keeps a suite in hand: a time limit for work that may hang, panics turned into failures,
+//! The control of suites: a time limit for work that may hang, panics turned into failures,
 //! tallies.
 
 use std::any::Any;
@@ -55,8 +55,8 @@ pub fn guarded<T: Send + 'static>(
 
     let deadline = clock::Instant::now().after(limit);
     loop {
-        // A simulated machine notices itself when nothing goes on any more, and says what each
-        // thread waits for.
+        // A simulated machine detects by itself that no thread can continue, and reports what each
+        // one waits for.
         let woken = match cfg!(duramen_machine) {
             true => {
                 result.1.park();
@@ -78,8 +78,7 @@ pub fn guarded<T: Send + 'static>(
     }
 }
 
-/// Forgets panics of the engine's threads that nobody has asked about: those that a planted bug was
-/// to cause.
+/// Discards unreported panics of the engine's threads, which a planted bug was expected to cause.
 pub fn forget_engine_panics() {
     engine_panics().lock().clear();
 }
@@ -93,11 +92,10 @@ std::thread_local! {
     static LAST_PANIC_AT: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
-/// Panics of workers are failures to be reported once, by whoever guards them; only others are
-/// printed.
+/// Panics of workers are failures that [`guarded`] reports once; only other panics are printed.
 ///
-/// On a simulated machine a panic ends the run where it is: what would unwind next may be broken,
-/// too.
+/// On a simulated machine a panic ends the run where it is: the data that unwinding would touch may
+/// be broken, too.
 pub(crate) fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -121,7 +119,7 @@ pub(crate) fn install_hook() {
     });
 }
 
-/// The message of a panic caught on this thread, and where it was.
+/// Returns the message of a panic caught on this thread, and where it was.
 pub fn described(payload: &(dyn Any + Send)) -> String {
     let message = payload
         .downcast_ref::<String>()
@@ -189,19 +187,19 @@ impl Budget {
         Self { deadline: Instant::now() + time, most_failures: 1 }
     }
 
-    /// The same time, but until so many failures.
+    /// Returns the same time, but until so many failures.
     #[must_use]
     pub fn with_failures(self, most_failures: usize) -> Self {
         Self { most_failures, ..self }
     }
 
-    /// The same number of failures, but from now on until `time` has passed.
+    /// Returns the same number of failures, but from now on until `time` has passed.
     #[must_use]
     pub fn another(&self, time: Duration) -> Self {
         Self { deadline: Instant::now() + time, ..*self }
     }
 
-    /// Whether the suite should end.
+    /// Returns whether the suite should end.
     pub fn is_spent(&self, tally: &Tally) -> bool {
         Instant::now() >= self.deadline || tally.failures.len() >= self.most_failures
     }
@@ -217,7 +215,7 @@ pub enum Coverage {
 }
 
 impl Coverage {
-    /// The chosen ones of `0..count`: all in order, or a sample in random order.
+    /// Returns the chosen ones of `0..count`: all in order, or a sample in random order.
     pub fn choose(self, count: usize, rng: &mut duramen_test_support::Rng) -> Vec<usize> {
         match self {
             Self::Sample(wanted) if wanted < count => {

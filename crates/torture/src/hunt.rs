@@ -49,20 +49,20 @@ impl fmt::Display for Suite {
     }
 }
 
-/// Where the end of the log is kept in runs that can notice a bug: in each of these places it has
-/// to be noticed.
+/// Returns where the end of the log is kept in runs that can notice a bug: in each of these places
+/// it has to be noticed.
 pub fn places(bug: Bug) -> &'static [LogEnd] {
     const VOLATILE: LogEnd = LogEnd::Ring(Domain::VolatileCache);
     match bug {
         Bug::RingFenceDropped => &[LogEnd::Ring(Domain::DurableCache), VOLATILE],
         Bug::OwnLogHardenedOnly => &[LogEnd::Files, VOLATILE],
-        // They are of passive group commit.
+        // These bugs concern passive group commit.
         _ if Bug::MEMORY.contains(&bug) => &[VOLATILE],
         _ => &[LogEnd::Files],
     }
 }
 
-/// The suites that are most likely to notice a bug with the end of the log at this place.
+/// Returns the suites that are most likely to notice a bug with the end of the log at this place.
 fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
     use Suite::{Crash, FlipsOfClosed, FlipsOfLog, Lists, Misplaced, Programs};
     match bug {
@@ -82,7 +82,7 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::SkipDirectorySync => vec![Crash("recycle"), Crash("bank"), Crash("reopens")],
         Bug::RingFenceDropped => vec![Crash("bank"), Crash("mixed")],
         Bug::ForgetDeferredFrees => vec![Crash("tables"), Crash("overflow")],
-        // Behind volatile caches it shows soon where several threads commit.
+        // Behind volatile caches, this bug shows soon when several threads commit.
         Bug::OwnLogHardenedOnly if log != LogEnd::Files => vec![Lists; 8],
         // They need several logs, which two of three seeds have.
         Bug::HoleKept | Bug::OwnLogHardenedOnly => {
@@ -95,11 +95,11 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::GenerationIgnored | Bug::StaleAreaPutBack | Bug::VersionsNotCompared | Bug::FencesNotCompared => {
             vec![Misplaced; 8]
         }
-        // Threads that seldom commit, such as the engine's own, are waited for.
+        // Commits wait for threads that seldom commit, such as the engine's own.
         Bug::StragglerSkipped => vec![Crash("overflow"), Crash("overflow"), Crash("steal"), Crash("overflow"), Lists],
-        // Threads that share a ring: what one has not made durable, another acknowledges.
+        // Threads that share a ring: one acknowledges what another has not made durable.
         _ if Bug::MEMORY.contains(&bug) => vec![Lists],
-        // These are for the simulated machine: on real threads they show when chance will have it.
+        // The simulated machine looks for these: on real threads they show only by chance.
         _ => vec![Lists],
     }
 }
@@ -111,7 +111,7 @@ pub struct Hunted {
     pub bug: Bug,
     /// Where the end of the log was kept.
     pub log: LogEnd,
-    /// The suite that noticed it, and what it said; `None` if none did in time.
+    /// The suite that noticed it, and its message; `None` if none did in time.
     pub caught: Option<(Suite, String)>,
     /// Situations tried until then: crash points, damages, sets of programs, histories.
     pub points: u64,
@@ -131,7 +131,7 @@ pub fn hunt(bug: Bug, log: LogEnd, seed: u64, time: Duration) -> Hunted {
         Hunted { bug, log, caught: None, points: 0, checks: 0, unrelated: Vec::new(), time: Duration::ZERO };
     let mut rng = Rng::new(seed);
     let all = workloads::names().into_iter().map(Suite::Crash);
-    // Now and then, the unlikely ones have their turn.
+    // The less likely suites run now and then.
     let rounds = [likely(bug, log), likely(bug, log), likely(bug, log), all.collect()];
     for suite in rounds.iter().cycle().flatten() {
         if start.elapsed() >= time || hunted.unrelated.len() >= 3 {
@@ -211,7 +211,7 @@ fn attempt(suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
             })
         }
         Suite::Misplaced => {
-            // What an area is left with matters, too.
+            // The remaining contents of an area matter, too.
             let guard = plant(bug);
             let album = Album::make(seed);
             drop(guard);

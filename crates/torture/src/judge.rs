@@ -1,5 +1,5 @@
-//! The verdict on a damaged database: opening it, reading it and working on must give the right
-//! answers or an error that says what is damaged.
+//! The verdict on a damaged database: opening it, reading it and further work must give right
+//! answers or an error that names the damage.
 
 use duramen::{Db, Error, Options};
 use duramen_io::SimDisk;
@@ -33,7 +33,7 @@ pub fn judge(disk: &SimDisk, options: &Options, acceptable: &[Model], seed: u64)
         Ok(_) => return Ok(1),
         Err(error) => return honest(&error),
     }
-    // All is well so far, so it must go on well, or find the damage then.
+    // The database is right so far, so further work must succeed or report the damage.
     let mut client = Client::with(db, disk, options, found);
     let workload = workloads::named("mixed").expect("the workload exists");
     let script = workload.script(seed, &client.oracle.committed);

@@ -1,6 +1,5 @@
-//! The log alone under many threads: they do nothing but insert records and ask for them to be
-//! hardened, so that the steps in which they meet are close together. In between the power goes
-//! off.
+//! The log alone under many threads. They only insert records and harden them, so they meet often.
+//! The power goes off in between.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -38,14 +37,14 @@ pub struct Load {
     pub records: usize,
     /// The largest payload, in bytes.
     pub largest: usize,
-    /// One in so many records, on average, is hardened before the thread goes on.
+    /// One in so many records, on average, is hardened before the thread continues.
     pub harden_one_in: usize,
     /// Crashes in the middle.
     pub crashes: usize,
 }
 
 impl Load {
-    /// The load of this seed.
+    /// Returns the load of this seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x10ad);
         Self {
@@ -214,7 +213,7 @@ fn run_threads(
     Ok(after)
 }
 
-/// Reads what is hardened now and then, as a user may who follows the log.
+/// Reads what is hardened now and then, like a program that follows the log.
 fn follow(wal: &Log, over: &AtomicBool, threads: usize) -> Result<(), String> {
     let mut last = Lsn::ZERO;
     while !over.load(Ordering::SeqCst) {

@@ -28,7 +28,7 @@ use duramen_torture::world::LogEnd;
 use duramen_types::planted::{self, Bug};
 use table::Lines;
 
-/// Simulated threads get their memory from the simulated machine's heap, everyone else from the
+/// Simulated threads get their memory from the simulated machine's heap, all other threads from the
 /// system.
 #[cfg(duramen_machine)]
 #[global_allocator]
@@ -188,7 +188,8 @@ struct Long {
 const MOST_FAILURES: usize = 10;
 
 impl Long {
-    /// Time for one line of the table that has `standard` seconds unless it is told otherwise.
+    /// Returns the time for one line of the table that has `standard` seconds unless it is told
+    /// otherwise.
     fn time(&self, standard: u64) -> Duration {
         let standard = if self.all { u64::from(u32::MAX) } else { standard };
         Duration::from_secs(self.seconds.unwrap_or(standard))
@@ -246,7 +247,7 @@ fn in_all_combinations(suite: &Suite, parts: &[Part], long: &Long) -> bool {
 }
 
 impl Suite {
-    /// What its table is of.
+    /// Returns what its table is of.
     fn name(&self) -> &'static str {
         match self {
             Self::Crash { .. } => "crash",
@@ -261,7 +262,7 @@ impl Suite {
         }
     }
 
-    /// Where the end of the log is to be, in a suite that can be run on several devices.
+    /// Returns where the end of the log is to be, in a suite that can be run on several devices.
     fn place(&self) -> Option<Place> {
         match self {
             Self::Crash { place, .. } | Self::Isolation { place, .. } => Some(*place),
@@ -269,7 +270,7 @@ impl Suite {
         }
     }
 
-    /// Its parts, if it has any.
+    /// Returns its parts, if it has any.
     fn parts(&self) -> Option<Vec<Part>> {
         Some(match self.clone() {
             Self::Crash { workload, place: _, op, image, recovery_op, recovery_image } => {

@@ -22,9 +22,9 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// Every variant with the end of the log in files. For each kind of ring, the default design in
-    /// all of its variants, and of the other designs as many as it takes to have every layout in
-    /// every commit mode, and every design.
+    /// Returns every variant with the end of the log in files. For each kind of ring, the default
+    /// design in all of its variants, and of the other designs as many as it takes to have every
+    /// layout in every commit mode, and every design.
     pub fn all() -> Vec<Self> {
         let in_rings = variants_in_rings();
         let variants = |log| if log == LogEnd::Files { Variant::all() } else { in_rings.clone() };
@@ -32,9 +32,9 @@ impl Combination {
         ends.flat_map(|log| variants(log).into_iter().map(move |variant| Self { variant, log })).collect()
     }
 
-    /// Runs the parts of a suite in this combination: each once if everything is wanted, else in
-    /// random order, each for a short while with a fresh seed, again and again until the budget is
-    /// spent; something is tried in any case.
+    /// Runs the parts of a suite in this combination. A complete run does each part once. A sample
+    /// does them in random order, each for a short while with a fresh seed, repeatedly until the
+    /// budget is spent; it tries at least one.
     pub fn run(self, parts: &[Part], seed: u64, extent: Extent, budget: &Budget, progress: Progress<'_>) -> Tally {
         let all = extent.is_all();
         let mut rng = Rng::new(seed);
@@ -49,7 +49,7 @@ impl Combination {
                 if is_tried && budget.is_spent(&sum) {
                     return sum;
                 }
-                // Short, because people copy it into commands.
+                // Short, because users copy it into commands.
                 let seed = self.variant.seed(rng.bits() % 1_000_000_000);
                 let situation = Situation { seed, step: Variant::all().len(), log: self.log, extent };
                 let turn = if all { budget.clone() } else { budget.another(TURN) };
@@ -85,7 +85,7 @@ fn variants_in_rings() -> Vec<Variant> {
     chosen
 }
 
-/// The layout and the commit mode.
+/// Returns the layout and the commit mode.
 fn layout(variant: &Variant) -> (u16, Partition, CommitMode) {
     (variant.logs, variant.partition, variant.commit)
 }

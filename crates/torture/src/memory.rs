@@ -1,5 +1,5 @@
 //! How much memory a piece of work takes, where the program counts it: damage must not make the
-//! engine take more and more.
+//! engine take unlimited memory.
 //!
 //! The counts are the standard library's atomics and not those of `duramen_sync`: an allocator runs
 //! below everything else.

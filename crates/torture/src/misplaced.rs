@@ -1,10 +1,10 @@
-//! Files, rings and pages that are whole and in the wrong place: older copies of themselves, those
-//! of another database, or exchanged with each other, as when part of a directory is put back from
-//! a copy, or a device loses writes. Checksums do not show it. Opening and reading must give the
-//! right answers or an error that says what is damaged.
+//! Files, rings and pages that are intact but in the wrong place: older copies of themselves, those
+//! of another database, or exchanged with each other. This happens when part of a directory is
+//! restored from a copy, or when a device loses writes. Checksums do not show it. Opening and
+//! reading must give right answers or an error that names the damage.
 //!
-//! What cannot be told from a crash is not tried: of a database that was not closed, an older end
-//! of the log (segments, and rings of the last generation).
+//! The suite does not try what looks like a crash: an older end of the log (segments, and rings of
+//! the last generation) of a database that was not closed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -41,7 +41,8 @@ const LIVES: usize = 3;
 pub struct Album {
     seed: u64,
     options: Options,
-    /// As it was at moments of its lives, oldest first; the last one is what is damaged.
+    /// Its states at moments of its lives, oldest first; the last state is the one that gets
+    /// damaged.
     moments: Arc<Vec<World>>,
     /// How many of the moments are of earlier lives.
     earlier: usize,
@@ -112,7 +113,7 @@ impl FromStr for Misplaced {
 }
 
 impl Album {
-    /// The album that `seed` stands for.
+    /// Returns the album that `seed` stands for.
     ///
     /// # Errors
     /// Making it failed.
@@ -210,7 +211,7 @@ impl Album {
         }
     }
 
-    /// Misplaces something in a copy and looks at the result; tells how far it was right.
+    /// Misplaces something in a copy and checks the result; returns how far it was right.
     ///
     /// # Errors
     /// A wrong answer, a panic, a hang, an error that does not say that something is damaged, or,
@@ -294,8 +295,8 @@ fn replace(disk: &SimDisk, name: &str, contents: Option<&[u8]>) -> duramen_io::R
     disk.sync_directory(directory)
 }
 
-/// The lives of a database: moments of it, how many of them are of earlier lives than the last, and
-/// what it holds in the end.
+/// Returns the lives of a database: moments of it, how many of them are of earlier lives than the
+/// last, and what it holds in the end.
 fn live(options: &Options, end: LogEnd, is_closed: bool, rng: &mut Rng) -> Result<(Vec<World>, usize, Model), String> {
     let mut world = World::new(SimDisk::new(rng.bits()), end, options);
     let (mut moments, mut earlier, mut contents) = (Vec::new(), 0, Model::default());

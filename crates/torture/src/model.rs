@@ -40,8 +40,8 @@ impl Model {
         Ok(Self { tables })
     }
 
-    /// The first difference between this model and what was `found`, for people; `None` when they
-    /// are equal.
+    /// Returns the first difference between this model and what was `found`, for people; `None`
+    /// when they are equal.
     pub fn difference(&self, found: &Self) -> Option<String> {
         for (name, records) in &self.tables {
             let Some(other) = found.tables.get(name) else { return Some(format!("table `{name}` is missing")) };
@@ -53,7 +53,7 @@ impl Model {
         Some(format!("table `{extra}` should not be there"))
     }
 
-    /// Number of records in all tables.
+    /// Returns the number of records in all tables.
     pub fn records(&self) -> usize {
         self.tables.values().map(Records::len).sum()
     }
@@ -80,7 +80,7 @@ fn differing_record(expected: &Records, found: &Records) -> Option<String> {
     Some(format!("key {} should not be there ({} expected, {} found)", brief(extra), expected.len(), found.len()))
 }
 
-/// Bytes for people: short ones whole, long ones by their beginning and length.
+/// Formats bytes for people: short ones whole, long ones by their beginning and length.
 pub fn brief(bytes: &[u8]) -> String {
     let shown = &bytes[..bytes.len().min(24)];
     let text = if shown.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') {

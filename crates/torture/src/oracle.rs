@@ -23,12 +23,12 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// A database with these contents and no open transaction.
+    /// Returns a database with these contents and no open transaction.
     pub fn new(committed: Model) -> Self {
         Self { committed, open: BTreeMap::new() }
     }
 
-    /// Whether `slot` has an open transaction.
+    /// Returns whether `slot` has an open transaction.
     pub fn is_open(&self, slot: Slot) -> bool {
         self.open.contains_key(&slot)
     }
@@ -38,13 +38,13 @@ impl Oracle {
         self.open.remove(&slot);
     }
 
-    /// What `slot` sees of a key.
+    /// Returns what `slot` sees of a key.
     pub fn get(&self, slot: Slot, table: &str, key: &[u8]) -> Option<Value> {
         let own = self.open.get(&slot).and_then(|txn| txn.changes.get(&(table.to_owned(), key.to_vec())));
         own.cloned().unwrap_or_else(|| self.committed.tables.get(table)?.get(key).cloned())
     }
 
-    /// What `slot` sees of a range, ascending.
+    /// Returns what `slot` sees of a range, ascending.
     pub fn range(&self, slot: Slot, table: &str, range: &KeyRange) -> Records {
         if range.is_inverted() {
             return Records::new();
@@ -66,8 +66,8 @@ impl Oracle {
         records
     }
 
-    /// The contents if the commit, or the change of tables, that `step` asks for takes effect;
-    /// `None` for other steps.
+    /// Returns the contents if the commit, or the change of tables, that `step` asks for takes
+    /// effect; `None` for other steps.
     pub fn after(&self, step: &Step) -> Option<Model> {
         match step {
             Step::Commit(_) | Step::CreateTable(_) | Step::DropTable(_) => {

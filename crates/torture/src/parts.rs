@@ -37,7 +37,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Whether no point is left out.
+    /// Returns whether no point is left out.
     pub fn is_all(self) -> bool {
         matches!(self, Self::All | Self::Points)
     }
@@ -49,7 +49,7 @@ impl Situation {
         if self.extent.is_all() { Coverage::All } else { Coverage::Sample(sample) }
     }
 
-    /// Tries so many seeds, this one first, until the budget is spent.
+    /// Tries so many seeds, starting with this one, until the budget is spent.
     pub fn each_seed(
         &self,
         count: usize,
@@ -69,7 +69,7 @@ impl Situation {
     }
 }
 
-/// Is told what has been done, and the number of points that there are.
+/// Receives what has been done, and the number of points.
 pub type Progress<'a> = &'a mut dyn FnMut(&Tally, usize);
 
 type Run = Box<dyn Fn(&Situation, &Budget, Progress<'_>) -> Tally>;
@@ -82,7 +82,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// A part that does this.
+    /// Returns a part that does this.
     pub fn new(name: impl Into<String>, run: impl Fn(&Situation, &Budget, Progress<'_>) -> Tally + 'static) -> Self {
         Self { name: name.into(), run: Box::new(run) }
     }

@@ -1,7 +1,7 @@
-//! Archive, backup and restore through crashes: a database lives several lives, archived all the
-//! time; in one of them a backup is taken; at the end it is restored to the end, and to moments
-//! that it has passed, and compared with what was there. So it is from what a crash has left,
-//! before it is opened again.
+//! Archive, backup and restore through crashes: a database has several lives and is archived
+//! throughout; in one of them a backup is taken. At the end the suite restores it to its end and to
+//! earlier moments, and compares the results with the recorded contents. It also restores from what
+//! a crash has left, before the database is opened again.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ struct History {
     archive: SimDisk,
     options: Options,
     backup: Option<(SimDisk, BackupReport, Model)>,
-    /// Positions at which everything before was hardened, and the contents there.
+    /// Positions below which everything was hardened, and the contents there.
     moments: Vec<(Gsn, Model)>,
 }
 
@@ -45,7 +45,7 @@ impl History {
     fn note(&mut self, client: &Client) -> Result<(), Error> {
         let Some(db) = client.db() else { return Ok(()) };
         if self.options.logs > 1 {
-            // What all logs have is known at synchronizations only.
+            // What all logs have is known only at sync records.
             db.checkpoint()?;
         }
         let log = db.metrics().log;
@@ -56,8 +56,8 @@ impl History {
         Ok(())
     }
 
-    /// Runs a script, looks at moments and may take a backup; the power may go off. Returns what
-    /// may be found afterwards.
+    /// Runs a script, records moments and may take a backup; the power may go off. Returns the
+    /// contents that are permitted afterwards.
     fn live(&mut self, mut client: Client, script: &[Step], rng: &mut Rng) -> Result<Vec<Model>, String> {
         let pieces = script.chunks(PIECE).collect::<Vec<_>>();
         let backup_at = (self.backup.is_none() || rng.percent(20)).then(|| rng.within(0..pieces.len() + 1));
@@ -128,7 +128,7 @@ impl History {
         open_and_compare(&target, &options, expected).map(|_| ())
     }
 
-    /// The backup, if there is one, with the archive and the log as they are now.
+    /// Returns the backup, if there is one, with the archive and the log as they are now.
     fn with_all(&self) -> Option<Restore> {
         let (backup, _, _) = self.backup.as_ref()?;
         let (archive, log) = (self.archive.clone(), self.world.disk.clone());

@@ -1,5 +1,5 @@
-//! Writing scripts: steps are recorded and at once applied to an oracle, so that the writer knows
-//! what exists.
+//! Writing scripts: each step is recorded and applied to an oracle at once, which gives the state
+//! for the next step.
 
 use crate::model::{Key, Model, Value};
 use crate::oracle::Oracle;
@@ -16,12 +16,12 @@ pub struct Script {
 }
 
 impl Script {
-    /// An empty script for a database that holds `start`.
+    /// Returns an empty script for a database that holds `start`.
     pub fn new(start: &Model, seed: u64) -> Self {
         Self { rng: Rng::new(seed), oracle: Oracle::new(start.clone()), steps: Vec::new() }
     }
 
-    /// The finished script; transactions still open stay open.
+    /// Returns the finished script; transactions still open stay open.
     pub fn finish(self) -> Vec<Step> {
         self.steps
     }
@@ -84,27 +84,27 @@ impl Script {
         }
     }
 
-    /// Whether the table exists.
+    /// Returns whether the table exists.
     pub fn has_table(&self, name: &str) -> bool {
         self.oracle.committed.tables.contains_key(name)
     }
 
-    /// Names of all tables.
+    /// Returns the names of all tables.
     pub fn tables(&self) -> Vec<String> {
         self.oracle.committed.tables.keys().cloned().collect()
     }
 
-    /// The value that `slot` sees.
+    /// Returns the value that `slot` sees.
     pub fn get(&self, slot: Slot, table: &str, key: &[u8]) -> Option<Value> {
         self.oracle.get(slot, table, key)
     }
 
-    /// The keys that `slot` sees, ascending.
+    /// Returns the keys that `slot` sees, ascending.
     pub fn keys(&self, slot: Slot, table: &str) -> Vec<Key> {
         self.oracle.range(slot, table, &KeyRange::ALL).into_keys().collect()
     }
 
-    /// A random value whose length lies in `lengths`.
+    /// Returns a random value whose length lies in `lengths`.
     pub fn value(&mut self, lengths: std::ops::Range<usize>) -> Value {
         let len = self.rng.within(lengths);
         self.rng.bytes(len).into()

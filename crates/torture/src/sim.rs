@@ -105,7 +105,8 @@ fn many(long: &Long, sim: &Sim) -> bool {
                     let smaller = small.run().result.err().unwrap_or_default();
                     eprintln!("FAILED seed {seed}: {plan}");
                     tally.failures.push(format!(
-                        "seed {seed}: {failure}\n  repeat: cargo sim --plan '{plan}' --trace\n  smaller: cargo sim --plan '{small}' --trace\n  {smaller}"
+                        "seed {seed}: {failure}\n  repeat: cargo sim --plan '{plan}' --trace\n  \
+                         smaller: cargo sim --plan '{small}' --trace\n  {smaller}"
                     ));
                 }
             }
@@ -193,22 +194,25 @@ fn planted(long: &Long, sim: &Sim) -> bool {
     good && written.is_ok()
 }
 
-/// The beginning of the document that the table goes to.
+/// Returns the beginning of the document that the table goes to.
 fn document(first: u64, most: u64) -> String {
     format!(
         "# How soon simulations find planted bugs\n\n\
-         The deliberate defects in `crates/types/src/planted.rs` but for those of archive, backup and misplaced files, which tests look for, each\n\
-         with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes without the defect. A\n\
+         The deliberate defects in `crates/types/src/planted.rs` but for those of archive, backup and misplaced files, \
+         which tests look for, each\n\
+         with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes \
+         without the defect. A\n\
          defect that {most} seeds do not show counts as not found. The first group is of durability, the second, from\n\
          `{:?}` on, of concurrency, the third, from `{:?}` on, of rings in persistent memory. The figures\n\
-         are the same on every host. This file is written by\n\n```sh\ncargo sim-planted --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
+         are the same on every host. This file is written by\n\n\
+         ```sh\ncargo sim-planted --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
          | bug | seeds | found by | noticed as |\n|---|---|---|---|\n",
         Bug::CONCURRENCY[0],
         Bug::MEMORY[0],
     )
 }
 
-/// The part of a failure that says what was wrong, on one line.
+/// Returns the part of a failure that says what was wrong, on one line.
 fn summary(failure: &str) -> String {
     const LONGEST: usize = 90;
     let mut lines = failure.lines().map(str::trim);

@@ -1,10 +1,10 @@
-//! The engine on a simulated machine, under a scheduler that chance drives: every interleaving of
-//! threads at the level of single operations on shared memory may happen, together with crashes and
-//! faults of the disk, and every one that did can be repeated.
+//! The engine on a simulated machine under a random scheduler: every interleaving of threads at the
+//! level of single operations on shared memory is possible, together with crashes and faults of the
+//! disk, and every run can be repeated.
 //!
-//! A [`Plan`] says everything there is to know about a run: what the clients do, when the disk
-//! fails, how threads are scheduled. The plan of a seed is drawn from a weighted grammar. A plan
-//! that fails is shrunk: smaller ones are tried as long as they fail, too.
+//! A [`Plan`] determines a run completely: what the clients do, when the disk fails, how threads
+//! are scheduled. The plan of a seed is drawn from a weighted grammar. A plan that fails is shrunk:
+//! smaller ones are tried as long as they fail, too.
 
 #[path = "simulation_hunt.rs"]
 mod hunt;
@@ -61,9 +61,9 @@ pub struct Plan {
     pub seed: u64,
     /// What happens.
     pub scenario: Scenario,
-    /// Who runs when.
+    /// How threads are scheduled.
     pub schedule: Schedule,
-    /// What surrounds it.
+    /// Its circumstances.
     pub circumstances: Circumstances,
 }
 
@@ -98,7 +98,7 @@ impl Scenario {
 }
 
 impl Plan {
-    /// The plan of this seed.
+    /// Returns the plan of this seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x51_u64.rotate_left(40));
         let all = workloads::all();
@@ -112,8 +112,8 @@ impl Plan {
                 let (closes, lives) = (*rng.pick(&[0, 0, 30, 60]), usize::from(fault.is_some()));
                 let crashes = shape.crashes.max(lives);
                 let calm = Shape { transactions: shape.transactions / 2, crashes, closes, fault, ..shape };
-                // Many crashes, and few keys, so that what the last transactions before them saw
-                // matters.
+                // Many crashes and few keys, so that it matters what the last transactions before a
+                // crash saw.
                 let stormy = Shape {
                     transactions: rng.within(3..10),
                     crashes: rng.within(3..9),
@@ -125,7 +125,7 @@ impl Plan {
                 };
                 // More pages than frames.
                 let crowded = Shape { tight: true, padding: 9000, keys: 80 + shape.keys % 80, ..calm };
-                // More threads than anybody expects, with little to do for each.
+                // Unusually many threads, with little work for each.
                 let busy = Shape { threads: rng.within(8..20), transactions: rng.within(3..12), ..calm };
                 Scenario::Lists(match rng.within(0..20) {
                     0..6 => stormy,
@@ -208,7 +208,7 @@ impl Plan {
             log: self.circumstances.log,
         };
         let circumstances = self.circumstances;
-        // Whatever a run allocates goes with it.
+        // The memory that a run allocates is freed with it.
         let surrounded =
             |workload| -> &'static Surrounded { Box::leak(Box::new(Surrounded { workload, circumstances })) };
         let at = |workload: &'static Surrounded, part: u32, log: LogEnd| {

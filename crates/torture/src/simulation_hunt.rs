@@ -1,5 +1,5 @@
-//! What many simulated runs show together: which rare branches they reach, and how soon they notice
-//! a planted bug.
+//! Results of many simulated runs: which rare branches they reach, and how soon they notice a
+//! planted bug.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,7 +44,7 @@ impl Reached {
         }
     }
 
-    /// The number of runs.
+    /// Returns the number of runs.
     pub fn runs(&self) -> u64 {
         self.runs
     }

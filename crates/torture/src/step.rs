@@ -21,12 +21,13 @@ impl KeyRange {
     /// Every key.
     pub const ALL: Self = Self { from: Bound::Unbounded, to: Bound::Unbounded };
 
-    /// The range as the engine's scans take it.
+    /// Returns the range as the engine's scans take it.
     pub fn as_bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice))
     }
 
-    /// Whether no key can lie in it, as `BTreeMap::range` sees it: such a range would panic there.
+    /// Returns whether no key can lie in it, as `BTreeMap::range` sees it: such a range would panic
+    /// there.
     pub fn is_inverted(&self) -> bool {
         match (&self.from, &self.to) {
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,

@@ -1,5 +1,5 @@
-//! Which design of the log, how many logs, and which commit mode a test runs with. Each seed stands
-//! for one variant, so that a seed alone repeats a test, and seeds drawn at random try all of them.
+//! The variant that a test runs with: log design, number of logs, commit mode. Each seed stands for
+//! one variant, so a seed alone repeats a test, and random seeds try all variants.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use duramen::{CommitMode, InsertDesign, Options, Partition};
 /// The durable commit modes.
 const MODES: [CommitMode; 3] = [CommitMode::Sync, CommitMode::Elr, CommitMode::Pipelined];
 
-/// Several logs, and who goes to which. By transaction means in turn: the processor that a thread
-/// happens to run on would make a run another one each time.
+/// Several logs, and their partition. By transaction means in turn: a choice by the processor that
+/// a thread happens to run on would make each run different.
 const LAYOUTS: [(u16, Partition); 4] =
     [(2, Partition::RoundRobin), (3, Partition::Page), (2, Partition::Page), (3, Partition::RoundRobin)];
 
@@ -22,13 +22,13 @@ pub struct Variant {
     pub commit: CommitMode,
     /// Number of logs.
     pub logs: u16,
-    /// Who goes to which of several.
+    /// The partition of several logs.
     pub partition: Partition,
 }
 
 impl Variant {
-    /// Every pair of design and mode with one log, and, where that is possible, in two ways with
-    /// several.
+    /// Returns every pair of design and mode with one log, and, where that is possible, in two ways
+    /// with several.
     pub fn all() -> Vec<Self> {
         let designs = InsertDesign::ALL.into_iter();
         let pairs = designs.flat_map(|log_insert| MODES.map(|commit| (log_insert, commit)));
@@ -41,7 +41,7 @@ impl Variant {
                 let some = several.by_ref().take(2);
                 all.extend(some.map(|(logs, partition)| Self { logs, partition, ..one }));
             }
-            // Or each design would have the same layouts in the same modes.
+            // Otherwise each design would have the same layouts in the same modes.
             if commit == CommitMode::Pipelined {
                 several.next();
             }
@@ -49,14 +49,14 @@ impl Variant {
         all
     }
 
-    /// The variant that `seed` stands for.
+    /// Returns the variant that `seed` stands for.
     pub fn of(seed: u64) -> Self {
         let all = Self::all();
         all[(seed % all.len() as u64) as usize]
     }
 
-    /// The seed that stands for this variant, among the seeds that share everything else with
-    /// `seed`.
+    /// Returns the seed that stands for this variant, among the seeds that share everything else
+    /// with `seed`.
     pub fn seed(self, seed: u64) -> u64 {
         let all = Self::all();
         let (count, at) = (all.len() as u64, all.iter().position(|other| *other == self).expect("it is one of all"));

@@ -1,5 +1,5 @@
-//! What a database stands on in a crash run: a disk, and, if its logs end in rings in persistent
-//! memory, a memory for each. They have the same power.
+//! The devices of a database in a crash run: a disk, and, if its logs end in rings in persistent
+//! memory, a memory for each. They share their power.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ impl LogEnd {
     /// All there are.
     pub const ALL: [Self; 3] = [Self::Files, Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
 
-    /// The option, after a blank, with which a command repeats a run; nothing for files.
+    /// Returns the option, after a blank, with which a command repeats a run; nothing for files.
     pub fn argument(self) -> String {
         if self == Self::Files { String::new() } else { format!(" --log {self}") }
     }
@@ -78,12 +78,13 @@ fn power_of(disk: &SimDisk) -> Option<Arc<dyn Power>> {
 }
 
 impl World {
-    /// A world on this disk, for a database with these options.
+    /// Returns a world on this disk, for a database with these options.
     pub fn new(disk: SimDisk, end: LogEnd, options: &Options) -> Self {
         Self::with_rings(disk, end, options.logs, options.log_buffer_bytes)
     }
 
-    /// A world on this disk, for so many logs, with rings of so many bytes if they are to have any.
+    /// Returns a world on this disk, for so many logs, with rings of so many bytes if they are to
+    /// have any.
     pub fn with_rings(disk: SimDisk, end: LogEnd, logs: u16, ring_bytes: usize) -> Self {
         let bytes = HEADER_BYTES + ring_bytes as u64;
         let memories = match end {
@@ -93,7 +94,7 @@ impl World {
         Self { disk, memories }
     }
 
-    /// The rings and the bytes of each, if there are any.
+    /// Returns the rings and the bytes of each, if there are any.
     pub fn rings(&self) -> Option<(LogDevice, usize)> {
         let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
         let (first, source) = (self.memories.first()?, sources.next()?);
@@ -110,18 +111,18 @@ impl World {
         }
     }
 
-    /// Whether what is said now, nobody hears: the power is off, which rings tell nobody.
+    /// Returns whether the power is off, so that answers no longer count. Rings do not report it.
     pub fn is_unheard(&self) -> bool {
         !self.memories.is_empty() && self.disk.crashed_in().is_some()
     }
 
-    /// Number of rings.
+    /// Returns the number of rings.
     pub fn ring_count(&self) -> usize {
         self.memories.len()
     }
 
-    /// A copy in which each ring number `to` is as ring number `from` of another world was, if both
-    /// worlds have them.
+    /// Returns a copy in which each ring number `to` is as ring number `from` of another world was,
+    /// if both worlds have them.
     pub fn with_rings_of(&self, from: &[(usize, &World, usize)]) -> Self {
         let mut copy = self.crash_image(&CrashChoice::Everything);
         let power = power_of(&copy.disk);
@@ -181,12 +182,12 @@ impl World {
         self.disk.crash_at(self.disk.operations() + soon);
     }
 
-    /// Number of independent changes that a crash now would lose or keep.
+    /// Returns the number of independent changes that a crash now would lose or keep.
     pub fn unsure(&self) -> usize {
         self.disk.unsynced() + self.memories.iter().map(SimMemory::unsure).sum::<usize>()
     }
 
-    /// What a power cut leaves.
+    /// Returns what a power cut leaves.
     pub fn crash_image(&self, choice: &CrashChoice) -> Self {
         let disk = self.disk.crash_image(choice);
         let mut before = self.disk.unsynced() as u32;

@@ -1,10 +1,11 @@
 //! CRC-32C of a short block of words, as a log record is.
 //!
-//! The processor has an instruction for a word, but one that needs the result of the one before
-//! takes three cycles, and one that does not takes one. So three chains run side by side: of three
-//! blocks, or of three parts of one, whose checksums are put together in the end.
+//! The processor has an instruction that adds a word to a checksum. It takes three cycles if it
+//! needs the result of the instruction before it, and one cycle otherwise. So three chains run side
+//! by side: over three blocks, or over three parts of one block, whose checksums are combined at
+//! the end.
 //!
-//! Putting together rests on linearity: the checksum of `a` followed by `n` words is that of `a`
+//! Combining checksums rests on linearity: the checksum of `a` followed by `n` words is that of `a`
 //! followed by `n` zero words, xor that of the words alone from an initial zero. Zero words
 //! multiply `a`'s remainder by `x^64n`, modulo the polynomial: one carry-less multiplication by a
 //! constant, `SHIFT[n]`, and one more step of the instruction, which divides.
@@ -58,7 +59,7 @@ mod x86 {
     /// Beyond this, folding many words at a time is faster.
     pub(super) const MAX_WORDS: usize = 256;
 
-    /// Up to so many words, what the chains save is lost in putting them together.
+    /// Up to so many words, combining the chains costs more than they save.
     pub(super) const ONE_CHAIN: usize = 24;
 
     /// For each number of words, `x^(64n - 33)` modulo the polynomial, lowest power in the highest

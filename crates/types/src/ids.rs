@@ -1,4 +1,4 @@
-//! Newtypes for the numbers that name things.
+//! Newtypes for identifiers.
 
 use std::fmt;
 
@@ -20,13 +20,13 @@ macro_rules! id {
                 Self(raw)
             }
 
-            /// The raw number.
+            /// Returns the raw number.
             #[inline]
             pub const fn get(self) -> $repr {
                 self.0
             }
 
-            /// Whether this is [`Self::ZERO`], that is, "none".
+            /// Returns whether this is [`Self::ZERO`], that is, "none".
             #[inline]
             pub const fn is_zero(self) -> bool {
                 self.0 == 0
@@ -92,7 +92,7 @@ impl Lsn {
 const PLACE_LSN_BITS: u32 = 56;
 
 impl LogAddress {
-    /// The place of a record at `lsn` in `log`.
+    /// Returns the address of a record at `lsn` in `log`.
     ///
     /// # Panics
     /// When one of them is too large: there are at most 256 logs, of at most 64 PiB.
@@ -102,13 +102,13 @@ impl LogAddress {
         Self((log.0 as u64) << PLACE_LSN_BITS | lsn.0)
     }
 
-    /// The log.
+    /// Returns the log.
     #[inline]
     pub const fn log(self) -> LogId {
         LogId((self.0 >> PLACE_LSN_BITS) as u16)
     }
 
-    /// The LSN in that log.
+    /// Returns the LSN in that log.
     #[inline]
     pub const fn lsn(self) -> Lsn {
         Lsn(self.0 & ((1 << PLACE_LSN_BITS) - 1))

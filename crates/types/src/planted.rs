@@ -1,11 +1,11 @@
-//! Planted bugs: deliberate defects that the suites switch on, one at a time, to prove that they
-//! would notice. Those of durability are for the crash suites, those of concurrency for the
-//! simulated machine, which tries interleavings.
+//! Planted bugs: deliberate defects that a suite switches on, one at a time, to prove that it
+//! notices them. The crash suites look for defects of durability, and the simulated machine, which
+//! tries interleavings, for defects of concurrency.
 //!
-//! They are in builds of their own, made with `RUSTFLAGS="--cfg duramen_planted"`. A place in the
-//! engine asks [`planted!`](crate::planted!); in every other build the answer is the constant
-//! `false`, and the defect is not in the program at all. The switch is global to the process: a
-//! suite that plants a bug runs alone.
+//! They are in builds of their own, made with `RUSTFLAGS="--cfg duramen_planted"`. The code checks
+//! [`planted!`](crate::planted!). In every other build this is the constant `false`, and the defect
+//! is not in the program at all. The switch is global to the process: a suite that plants a bug
+//! runs alone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,11 +19,23 @@ macro_rules! bugs {
     ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Bug { $($(#[$durability_doc])* $durability,)* $($(#[$concurrency_doc])* $concurrency,)* $($(#[$memory_doc])* $memory,)* $($(#[$archive_doc])* $archive,)* $($(#[$files_doc])* $files,)* }
+        pub enum Bug {
+            $($(#[$durability_doc])* $durability,)*
+            $($(#[$concurrency_doc])* $concurrency,)*
+            $($(#[$memory_doc])* $memory,)*
+            $($(#[$archive_doc])* $archive,)*
+            $($(#[$files_doc])* $files,)*
+        }
 
         impl Bug {
             /// Every defect.
-            pub const ALL: &'static [Bug] = &[$(Bug::$durability,)* $(Bug::$concurrency,)* $(Bug::$memory,)* $(Bug::$archive,)* $(Bug::$files,)*];
+            pub const ALL: &'static [Bug] = &[
+                $(Bug::$durability,)*
+                $(Bug::$concurrency,)*
+                $(Bug::$memory,)*
+                $(Bug::$archive,)*
+                $(Bug::$files,)*
+            ];
             /// Those that show when the power goes off, data is damaged, or transactions meet in
             /// any way.
             pub const DURABILITY: &'static [Bug] = &[$(Bug::$durability,)*];
@@ -79,7 +91,7 @@ bugs! {
         /// What is inserted into a ring in persistent memory is released before it is durable
         /// there.
         RingFenceDropped,
-        /// The frees that a commit promised are forgotten at recovery.
+        /// Recovery forgets the deferred frees of a commit.
         ForgetDeferredFrees,
         /// With several logs, recovery keeps what one log has, though another has lost what it
         /// depends on.
@@ -89,24 +101,23 @@ bugs! {
         /// With several logs, the GSN of a record need not be higher than that of the page it
         /// changes.
         PageTimeIgnored,
-        /// In a database that was opened early, a page is read without the changes that it still
-        /// lacks.
+        /// Under instant recovery, a page is read without the changes that it still lacks.
         PageNotRedoneOnTouch,
         /// A checkpoint does not list the pages that recovery has not redone yet.
         CheckpointForgetsUnfinished,
     }
     concurrency {
-        /// A flush looks for those who wait for room before it moves the durable position, not
+        /// A flush checks for threads that wait for space before it moves the durable position, not
         /// after.
         RoomFenceDropped,
         /// Space of the log buffer is released without waiting for what is before it.
         ReleaseOutOfOrder,
-        /// A note of an early release is written over another one.
+        /// An early-release entry is written over another one.
         NoteOverwritten,
-        /// A slot of the consolidation array is used again while its group still fills in.
+        /// A slot of the consolidation array is reused while its group is still filling in records.
         SlotReusedEarly,
-        /// Nobody releases what was left to others: neither who releases the space before it, nor a
-        /// flush.
+        /// An early release has no effect: neither the thread that releases the space before it nor
+        /// a flush completes it.
         DelegatedReleaseForgotten,
         /// A link says that a record is there before it is.
         LinkedBeforeFilled,
@@ -114,29 +125,30 @@ bugs! {
         DaemonNotRung,
         /// The end of a flush does not collect the requests that were posted meanwhile.
         LeftUnseen,
-        /// A task queues for a position without looking whether it has become durable meanwhile.
+        /// A task queues for a position without checking whether it has become durable meanwhile.
         QueuedUnseen,
         /// The notifier is not woken when a flush has news for it.
         TellerNotRung,
         /// Early lock release comes before the commit record is in the log.
         LocksReleasedBeforeCommit,
-        /// Who only reads is acknowledged before what it has seen is hardened.
+        /// A transaction that only reads is acknowledged before what it has seen is hardened.
         ReaderAcknowledgedEarly,
         /// An abort by choice is acknowledged before what its transaction has seen is hardened.
         AbortAcknowledgedEarly,
-        /// A lock that is released early does not tell the next holder what that one depends on.
+        /// A lock that is released early does not pass on to its next holder what that holder
+        /// depends on.
         EarlyReleaseNotTold,
         /// Of several waiters that are granted a lock together, one is not woken.
         HandOffLost,
-        /// The victim of a deadlock, whose wait somebody else has ended, is not woken.
+        /// The victim of a deadlock, whose wait another thread has ended, is not woken.
         VictimNotWoken,
         /// A request that is withdrawn does not grant those behind it.
         WaiterForgotten,
-        /// An inherited lock in use is not marked when somebody waits for it.
+        /// An inherited lock in use is not marked when a transaction waits for it.
         InheritedLockKept,
         /// A wait is published after the search for deadlocks, not before.
         WaitPublishedLate,
-        /// A scan does not look whether its range has changed before it was locked.
+        /// A scan does not check whether its range changed before it was locked.
         GapTrustedUnseen,
         /// Optimistic reads are not validated.
         ReadNotValidated,
@@ -144,19 +156,20 @@ bugs! {
         FrameReusedUnseen,
         /// A page is taken for clean while a thread that is about to change it holds its latch.
         CleanedUnderWriter,
-        /// In a database that was opened early, losers do not hold locks on what they have changed.
+        /// Under instant recovery, losers do not hold locks on what they have changed.
         LoserUnlocked,
-        /// A descent does not look whether the parent was split before it reached the child.
+        /// A descent does not check whether the parent was split before it reached the child.
         SplitNotSeen,
-        /// Who goes to sleep at a latch does not look whether it was released meanwhile.
+        /// A thread parks at a latch without checking whether the latch was released meanwhile.
         LatchWakeLost,
     }
     memory {
-        /// A commit is acknowledged when its own thread has fenced, whatever others have not.
+        /// A commit is acknowledged when its own thread has fenced, whether or not other threads
+        /// have.
         OwnFenceOnly,
-        /// Threads do not say that they have inserted what is not durable yet.
+        /// Threads do not publish that they have inserted records that are not durable yet.
         DirtyBitIgnored,
-        /// Who waits for a straggler goes on without draining its processor.
+        /// A thread that waits for a straggler continues without draining its processor.
         StragglerSkipped,
     }
     archive {
@@ -166,20 +179,19 @@ bugs! {
         RecycledUnarchived,
         /// With several logs, a segment is archived that recovery may cut off.
         ArchivedIncomplete,
-        /// A backup has the log up to the checkpoint before it only.
+        /// A backup has the log only up to the checkpoint before it.
         BackupForgetsLog,
         /// A backup keeps pages that were read while they were written.
         BackupKeepsTornPages,
     }
     files {
-        /// Opening takes files for those of the database, whatever their generation.
+        /// Opening accepts files of any generation.
         GenerationIgnored,
-        /// Opening writes all pages back that it finds in the double-write area, whatever that is.
+        /// Opening writes back all pages in the double-write area, whichever area it is.
         StaleAreaPutBack,
-        /// A page is taken that is older than what is known to be on disk.
+        /// A page is accepted that is older than the version known to be on disk.
         VersionsNotCompared,
-        /// A page is taken whatever its version is, and a descent enters it whatever its fences
-        /// are.
+        /// A page is accepted whatever its version, and a descent enters it whatever its fences.
         FencesNotCompared,
     }
 }
@@ -190,8 +202,8 @@ pub const BUILT_IN: bool = cfg!(duramen_planted);
 /// A bit for each bug.
 static PLANTED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the named [`Bug`](crate::planted::Bug) is planted, as in `planted!(SkipLogSync)`: the constant `false` but in
-/// builds with `--cfg duramen_planted`.
+/// Whether the named [`Bug`](crate::planted::Bug) is planted, as in `planted!(SkipLogSync)`: the
+/// constant `false` except in builds with `--cfg duramen_planted`.
 #[macro_export]
 macro_rules! planted {
     ($bug:ident) => {
@@ -199,7 +211,7 @@ macro_rules! planted {
     };
 }
 
-/// What [`planted!`](crate::planted!) stands for.
+/// Returns what [`planted!`](crate::planted!) stands for.
 #[doc(hidden)]
 #[inline(always)]
 pub fn is_on(bug: Bug) -> bool {

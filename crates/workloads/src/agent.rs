@@ -1,10 +1,10 @@
 //! A thread that runs the transactions of one client or many.
 //!
-//! With one client it waits for each commit. With many it does as Aether's agent threads do
-//! (section 4): a commit is left on its way, the thread goes on with the transaction of another of
-//! its clients, and waits only when none of them has one to begin: they wait for commits, or, at a
-//! fixed rate, for their time. Commits are acknowledged about in the order in which they were made,
-//! which is the order in which one log hardens them.
+//! With one client the thread waits for each commit. With many clients it works like Aether's agent
+//! threads (section 4): it leaves a commit in flight and continues with the transaction of another
+//! client. It waits only when no client has a transaction to begin, because all of them wait for
+//! commits or, at a fixed rate, for their time. The thread acknowledges commits roughly in the
+//! order in which they were made, which is the order in which one log hardens them.
 
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ pub(crate) struct Client {
     aborted: u64,
     /// Its transaction, from the commit to the acknowledgement.
     executed: Option<Executed>,
-    /// When its transaction begins: when the one before was acknowledged, for it has no think time,
-    /// or as the pace says.
+    /// When its transaction begins: when the one before was acknowledged (there is no think time),
+    /// or at the time that the pace gives.
     pub(crate) start: Instant,
     /// Failed attempts of the transaction that has been drawn; `None` when none has been.
     attempts: Option<u32>,
-    /// After a failed attempt the next one is not made before this.
+    /// The earliest time of the next attempt, after a failed one.
     again: Instant,
 }
 
@@ -58,23 +58,23 @@ impl Client {
         }
     }
 
-    /// When it has something to do.
+    /// Returns the time when it has something to do.
     pub(crate) fn due(&self) -> Instant {
         self.start.max(self.again)
     }
 
-    /// Whether its transaction is on its way no more.
+    /// Returns whether its transaction is no longer in flight.
     pub(crate) fn is_done(&self) -> bool {
         self.executed.as_ref().is_none_or(|executed| executed.pending.is_done())
     }
 
-    /// What went wrong, with its client's number.
+    /// Returns what went wrong, with its client's number.
     fn failure(&self, source: Error) -> Error {
         Error::Client { client: self.id, source: Box::new(source) }
     }
 }
 
-/// When clients begin their transactions if not as soon as they can.
+/// When clients begin their transactions, at a fixed rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Between two transactions of one client.
@@ -88,7 +88,7 @@ impl Pace {
         Self { interval: Duration::from_secs_f64(f64::from(clients) / rate), clients }
     }
 
-    /// When client `id` begins its first transaction: they take turns.
+    /// Returns the time when client `id` begins its first transaction: they take turns.
     fn first(&self, start: Instant, id: u32) -> Instant {
         start.after(self.interval.mul_f64(f64::from(id) / f64::from(self.clients)))
     }
@@ -142,11 +142,11 @@ impl Drop for Leave<'_> {
 }
 
 impl Agent {
-    /// Pause after the first failed attempt, when there is nothing else to do; it doubles up to 64
-    /// times this, and a random part of it is slept.
+    /// Pause after the first failed attempt, when there is no other work. It doubles up to 64 times
+    /// this; the thread sleeps for a random part of it.
     const FIRST_PAUSE: Duration = Duration::from_micros(20);
 
-    /// After so long at most, a thread without work looks whether the run is over.
+    /// The longest time after which a thread without work checks whether the run is over.
     const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
     /// Agent `number`, with the clients in `queue`.
@@ -194,8 +194,8 @@ impl Agent {
     }
 
     fn next(&mut self) -> Next {
-        // A commit is waited for even if a client's time comes meanwhile: a thread that waits may
-        // flush the log, a thread that sleeps does not.
+        // The thread waits for a commit even if a client's time comes meanwhile: a thread that
+        // waits may flush the log, a sleeping one does not.
         if let Some(task) = self.queue.take(self.pace.map(|_| Instant::now())).or_else(|| self.queue.take_in_flight()) {
             return Next::Do(task);
         }
@@ -228,8 +228,8 @@ impl Agent {
                 let longest = Self::FIRST_PAUSE * (1 << (attempts - 1).min(6));
                 let pause = longest.mul_f64(client.rng.random());
                 client.again = Instant::now().after(pause);
-                // At a fixed rate, `next` waits. Otherwise the other clients' transactions are
-                // pause enough.
+                // At a fixed rate, `next` waits. Otherwise the transactions of the other clients
+                // are a sufficient pause.
                 if self.pace.is_none() && self.queue.ready() == 0 && !self.shared.stop.load(Ordering::Relaxed) {
                     thread::sleep(pause);
                 }

@@ -11,10 +11,10 @@ pub struct AuditReport {
 }
 
 impl AuditReport {
-    /// Problems that are told one by one; further ones are only counted.
+    /// Problems that are reported one by one; further ones are only counted.
     const MOST_PROBLEMS: usize = 20;
 
-    /// A report that has found nothing yet.
+    /// Returns a report that has found nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -49,22 +49,22 @@ impl AuditReport {
         }
     }
 
-    /// Whether every condition holds.
+    /// Returns whether every condition holds.
     pub fn is_ok(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// What was counted and summed up.
+    /// Returns what was counted and summed up.
     pub fn facts(&self) -> &[String] {
         &self.facts
     }
 
-    /// The violated conditions, the first twenty.
+    /// Returns the violated conditions, the first twenty.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// How many violated conditions there are, those not told included.
+    /// Returns how many violated conditions there are, those not told included.
     pub fn problem_count(&self) -> u64 {
         self.problems.len() as u64 + self.omitted
     }

@@ -72,7 +72,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether running the same transaction again can succeed.
+    /// Returns whether running the same transaction again can succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Engine(error) => error.is_retryable(),
@@ -90,7 +90,7 @@ impl Error {
         }
     }
 
-    /// Whether this says that stored data is damaged.
+    /// Returns whether this says that stored data is damaged.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::Engine(duramen::Error::Corrupt { .. }) => true,

@@ -12,7 +12,7 @@ pub struct Latencies(Histogram<u64>);
 impl Latencies {
     const LONGEST_NANOS: u64 = 3_600_000_000_000;
 
-    /// An empty distribution.
+    /// Returns an empty distribution.
     pub fn new() -> Self {
         Self(Histogram::new_with_bounds(1, Self::LONGEST_NANOS, 3).expect("the bounds are in order"))
     }
@@ -27,18 +27,18 @@ impl Latencies {
         self.0.add(&other.0).expect("all distributions have the same bounds");
     }
 
-    /// How many latencies there are.
+    /// Returns how many latencies there are.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The latency that the share `quantile` (0 to 1) of all does not exceed; zero when there are
-    /// none.
+    /// Returns the latency that the share `quantile` (0 to 1) of all does not exceed; zero when
+    /// there are none.
     pub fn quantile(&self, quantile: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(quantile))
     }
 
-    /// The longest.
+    /// Returns the longest.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.0.max())
     }

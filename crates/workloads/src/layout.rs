@@ -5,7 +5,7 @@ pub(crate) trait Field: Sized {
     /// Its bytes.
     const LEN: usize;
 
-    /// The field at the start of `bytes`, which has room for it.
+    /// Returns the field at the start of `bytes`, which has room for it.
     fn read(bytes: &[u8]) -> Self;
 
     /// Writes the field at the start of `bytes`, which has room for it.
@@ -64,13 +64,13 @@ macro_rules! layout {
             /// Bytes that the fields take.
             pub const LEN: usize = 0 $(+ <$type as crate::layout::Field>::LEN)*;
 
-            /// The fields at the start of `row`; `None` when it is too short.
+            /// Returns the fields at the start of `row`; `None` when it is too short.
             #[inline]
             pub fn decode(row: &[u8]) -> Option<Self> {
                 (row.len() >= Self::LEN).then(|| <Self as crate::layout::Field>::read(row))
             }
 
-            /// The row of these fields and of `rest` behind them.
+            /// Returns the row of these fields and of `rest` behind them.
             pub fn row(&self, rest: &[u8]) -> Vec<u8> {
                 let mut row = vec![0; Self::LEN + rest.len()];
                 crate::layout::Field::write(self, &mut row);

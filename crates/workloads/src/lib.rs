@@ -1,14 +1,14 @@
 //! Standard transaction benchmarks over Duramen's public interface, with audits.
 //!
-//! A [`Workload`] knows how to populate a database, to run its transactions and to prove afterwards
-//! that the database is consistent; [`run`] drives any of them with many clients and measures. All
-//! of them are written against the traits of [`store`], so that the same code drives Duramen and
-//! the engines that it is compared with. Nothing here reaches past an engine's public interface:
-//! what a workload can do, an application can do.
+//! A [`Workload`] populates a database, runs its transactions and proves afterwards that the
+//! database is consistent; [`run`] drives any workload with many clients and measures it. All
+//! workloads are written against the traits of [`store`], so the same code drives Duramen and the
+//! engines that it is compared with. They use only the public interface of an engine, as an
+//! application does.
 //!
 //! Invariants:
-//! - A population that was cut off, by a crash say, is noticed and completed by the next
-//!   [`Workload::load`].
+//! - [`Workload::load`] notices and completes a population that was cut off, for example by a
+//!   crash.
 //! - A transaction is counted only after its commit was acknowledged; a retried one is counted
 //!   once, its failed attempts as aborts, and its latency runs from its first attempt.
 //! - Given a seed, each client draws the same inputs in every run.

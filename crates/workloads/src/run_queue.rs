@@ -15,7 +15,7 @@ pub(crate) struct RunQueue {
     /// Clients that wait for an acknowledgement, about in the order of their commits.
     in_flight: VecDeque<Box<Client>>,
     /// Clients that begin no more transactions. Their sessions end with the queue, after the timed
-    /// run: to end a session may take longer than a transaction.
+    /// run, because ending a session may take longer than a transaction.
     #[expect(clippy::vec_box, reason = "clients are handed on without being copied")]
     ended: Vec<Box<Client>>,
 }
@@ -55,7 +55,7 @@ impl RunQueue {
         self.ready.push_back(client);
     }
 
-    /// Takes a client whose commit is on its way.
+    /// Takes a client whose commit is in flight.
     pub(crate) fn committed(&mut self, client: Box<Client>) {
         self.in_flight.push_back(client);
     }
@@ -65,7 +65,7 @@ impl RunQueue {
         self.ended.extend(self.ready.drain(..));
     }
 
-    /// What can be done at once. `now` is `None` if no client waits for a time.
+    /// Returns what can be done at once. `now` is `None` if no client waits for a time.
     pub(crate) fn take(&mut self, now: Option<Instant>) -> Option<Task> {
         if self.in_flight.front().is_some_and(|client| client.is_done()) {
             return self.take_in_flight();
@@ -73,12 +73,12 @@ impl RunQueue {
         self.take_ready(now).map(Task::Run)
     }
 
-    /// The client that has waited longest for its acknowledgement.
+    /// Returns the client that has waited longest for its acknowledgement.
     pub(crate) fn take_in_flight(&mut self) -> Option<Task> {
         self.in_flight.pop_front().map(Task::Acknowledge)
     }
 
-    /// A client whose time has come.
+    /// Returns a client whose time has come.
     fn take_ready(&mut self, now: Option<Instant>) -> Option<Box<Client>> {
         let Some(now) = now else { return self.ready.pop_front() };
         let due = self.ready.iter().position(|client| client.due() <= now)?;
@@ -90,7 +90,7 @@ impl RunQueue {
         self.ready.len()
     }
 
-    /// When the next client's time comes.
+    /// Returns the time when the next client's time comes.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.ready.iter().map(|client| client.due()).min()
     }

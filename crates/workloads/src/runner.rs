@@ -70,7 +70,7 @@ pub struct RunReport {
     /// Attempts that ended in a retryable error.
     pub aborted: u64,
     /// From the acknowledgement of a client's transaction to that of its next one; with
-    /// [`RunOptions::rate`] from the time at which it was to begin. So a latency has in it the
+    /// [`RunOptions::rate`] from the time at which it was to begin. A latency therefore includes
     /// failed attempts, and the time in which the client's thread was busy with other clients, or
     /// late.
     pub latencies: Latencies,
@@ -160,7 +160,7 @@ pub fn run<S: Store>(
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
-    // What the sessions do last must be done when the caller audits.
+    // The sessions must have ended when the caller audits.
     drop(queues);
     started?;
     if let Some(error) = shared.gate.state.lock().failure.take() {
@@ -172,8 +172,8 @@ pub fn run<S: Store>(
     Ok(RunReport { elapsed: end.since(start), committed, aborted, latencies, tallies })
 }
 
-/// The clients of each agent: they go to agents as cards to players. They are made agent by agent,
-/// so that what is side by side in memory is one agent's.
+/// Returns the clients of each agent, dealt out in turn. They are made agent by agent, so that
+/// neighbours in memory belong to one agent.
 fn dealt_out<S: Store>(store: &S, workload: &dyn Workload<S>, options: &RunOptions) -> Result<Vec<Vec<Client>>> {
     let agents = options.agents.min(options.clients);
     let client = |id| {
@@ -189,7 +189,7 @@ fn client_seed(seed: u64, client: u32) -> u64 {
     seed ^ (u64::from(client) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// How many transactions a client may commit.
+/// Returns how many transactions a client may commit.
 fn quota(options: &RunOptions, client: u32) -> u64 {
     let clients = u64::from(options.clients);
     match options.limit {

@@ -72,7 +72,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The workload called `name`, for the database in `store`.
+    /// Returns the workload called `name`, for the database in `store`.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] for a name that there is not, and for an option that the
@@ -131,7 +131,7 @@ impl Request {
     }
 }
 
-/// The size of the database, if it is populated.
+/// Returns the size of the database, if it is populated.
 fn found<S: Store, P: Parameters>(store: &S) -> Result<Option<P>> {
     Ok(Marker::read(store)?.map(|marker| marker.scale))
 }

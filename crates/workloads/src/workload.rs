@@ -10,13 +10,14 @@ use crate::store::{Acknowledge, Pending, Store};
 
 /// A benchmark on a store: its population, its transactions, its consistency conditions.
 pub trait Workload<S: Store>: Send + Sync + fmt::Debug {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// The size of its database, for people.
+    /// Returns the size of its database, for people.
     fn scale(&self) -> String;
 
-    /// The names of the kinds of transactions, in the order of their numbers in [`Done::kind`].
+    /// Returns the names of the kinds of transactions, in the order of their numbers in
+    /// [`Done::kind`].
     fn kinds(&self) -> &'static [&'static str];
 
     /// Populates the store unless that is done already. A population that was cut off is completed.
@@ -27,8 +28,8 @@ pub trait Workload<S: Store>: Send + Sync + fmt::Debug {
     /// engine's errors.
     fn load(&self, store: &S, observe: &mut dyn FnMut(LoadProgress)) -> Result<LoadOutcome>;
 
-    /// The context of client number `client`, counted from 0. One session at a time may exist for
-    /// each number.
+    /// Returns the context of client number `client`, counted from 0. One session at a time may
+    /// exist for each number.
     ///
     /// # Errors
     /// The engine's.
@@ -55,10 +56,11 @@ pub trait Session: Send {
     /// The engine's; [`crate::Error::Damaged`] when a row is missing that the population put there.
     fn execute(&mut self, acknowledge: Acknowledge) -> Result<Executed>;
 
-    /// Told when the transaction executed last has been acknowledged, before the next one is drawn.
+    /// Called when the transaction executed last has been acknowledged, before the next one is
+    /// drawn.
     ///
     /// # Errors
-    /// When the client cannot note it.
+    /// When the client cannot record it.
     fn acknowledged(&mut self) -> Result<()> {
         Ok(())
     }
@@ -79,18 +81,18 @@ pub struct Done {
     /// Number of the kind of transaction, in the order of [`Workload::kinds`].
     pub kind: usize,
     /// Whether it changed nothing, or did not find what it looked for, as the benchmark's
-    /// specification foresees for some inputs: a new order that is rolled back, say, or a row that
-    /// is inserted twice. It counts as done.
+    /// specification foresees for some inputs: for example, a new order that is rolled back, or a
+    /// row that is inserted twice. It counts as done.
     pub declined: bool,
 }
 
 impl Done {
-    /// A transaction that did all that was to be done.
+    /// Returns a transaction that did all that was to be done.
     pub fn committed(kind: usize) -> Self {
         Self { kind, declined: false }
     }
 
-    /// A transaction that ended otherwise, as is foreseen.
+    /// Returns a transaction that ended otherwise, as is foreseen.
     pub fn declined(kind: usize) -> Self {
         Self { kind, declined: true }
     }

@@ -21,8 +21,8 @@ use crate::format;
 const DIRECTORY: &str = "device-sync.tmp";
 const FILE: &str = "file";
 
-/// The file's length; written again and again from the start, as a log is that recycles its
-/// segments.
+/// The file's length. The file is rewritten from the start again and again, like a log that
+/// recycles its segments.
 const FILE_BYTES: u64 = 64 << 20;
 
 /// The smallest write of a log.
@@ -54,7 +54,7 @@ pub(super) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let file = disk.open(FILE, OpenMode::CreateNew)?;
     let measured = (|| {
         file.allocate(FILE_BYTES)?;
-        // Blocks that have been written once: what follows changes data and nothing else of the
+        // Writes each block once, so that later writes change only data and nothing else of the
         // file.
         let zeros = AlignedBuf::zeroed(1 << 20);
         for offset in (0..FILE_BYTES).step_by(zeros.len()) {

@@ -2,10 +2,10 @@
 //! same bytes, and beside copying with one addition for each record to a word that all threads
 //! share.
 //!
-//! Each line is measured with one thread and with as many as there are clients. The time that the
-//! user gives is shared by all; it is spent in rounds, each of which measures everything once, so
-//! that a disturbance from outside does not hit one line alone. What is reported is the median of
-//! the rounds.
+//! Each line is measured with one thread and with as many threads as there are clients. All
+//! measurements share the time that the user gives. It is spent in rounds, each of which measures
+//! everything once, so that a disturbance from outside affects more than one line. The result is
+//! the median of the rounds.
 
 use std::io::Write;
 use std::time::Duration;

@@ -129,7 +129,8 @@ fn refuse(args: &BenchArgs, others: &[(&str, bool)]) -> Result<()> {
     }
 }
 
-/// The workload without its variant: `tatp` of `tatp:update-location`. Variants share a database.
+/// Returns the workload without its variant: `tatp` of `tatp:update-location`. Variants share a
+/// database.
 fn family(workload: &str) -> &str {
     workload.split(':').next().unwrap_or(workload)
 }
@@ -150,7 +151,7 @@ fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
     Ok(options)
 }
 
-/// The workload as the user asks for it.
+/// Returns the workload as the user asks for it.
 fn workload(args: &BenchArgs, db: &Db) -> Result<Box<dyn Workload<Db>>> {
     let request = Request {
         scale: args.scale.map(u64::from),
@@ -181,7 +182,7 @@ fn load(workload: &dyn Workload<Db>, db: &Db, narrator: Narrator) -> Result<()> 
     Ok(())
 }
 
-/// Number of threads that carry the clients.
+/// Returns the number of threads that carry the clients.
 fn agents(args: &BenchArgs) -> u32 {
     let agents = args.agents.unwrap_or_else(|| match args.commit {
         CommitMode::Sync | CommitMode::Elr => args.clients,

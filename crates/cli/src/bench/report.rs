@@ -36,7 +36,7 @@ pub(super) struct Measured<'a> {
     flushed_bytes: u64,
     syncs: u64,
     deadlocks: u64,
-    /// Waits for several logs to be hardened, and those of them that were for one log at most.
+    /// Waits for several logs to be hardened, and those that had to wait for at most one log.
     waits_for_logs: u64,
     waits_for_own_log: u64,
     synchronizations: u64,
@@ -101,7 +101,7 @@ struct Line<'a> {
     log_end: Option<u64>,
 }
 
-/// The persistence domain, if the log is in persistent memory.
+/// Returns the persistence domain, if the log is in persistent memory.
 fn domain(args: &BenchArgs) -> Option<String> {
     (args.open.log.log_device == "nvm").then(|| args.open.log.domain.unwrap_or_default().to_string())
 }

@@ -44,9 +44,9 @@ impl Experiment for Components {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "with two processors there is nothing for a scalable buffer to gain: 139,000 commits insert less than a million records a \
-             second, at 12 to 20 ns each, which is some 2 % of the time. The systems differ by more than that from run to run. \
-             A11m has 64 contexts",
+            "with two processors there is nothing for a scalable buffer to gain: 139,000 commits insert less than \
+             a million records a second, at 12 to 20 ns each, which is some 2 % of the time. The systems differ \
+             by more than that from run to run. A11m has 64 contexts",
         )
     }
 

@@ -30,9 +30,9 @@ impl Experiment for Synchronization {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "an insertion takes 46 ns here, and a synchronization, which brings the clocks of three other logs forward and notes where they \
-             end, 0.14 to 0.2 us more with one thread and 0.25 us with two; 5 % of two insertions would be 5 ns. In the paper's system an \
-             insertion takes an order of magnitude longer",
+            "an insertion takes 46 ns here, and a synchronization, which brings the clocks of three other logs \
+             forward and notes where they end, 0.14 to 0.2 us more with one thread and 0.25 us with two; 5 % of \
+             two insertions would be 5 ns. In the paper's system an insertion takes an order of magnitude longer",
         )
     }
 
@@ -46,7 +46,7 @@ impl Experiment for Synchronization {
         for _ in 0..rounds {
             let points = EVERY.iter().flat_map(|every| threads.iter().map(move |threads| (*every, *threads)));
             for ((every, threads), rates) in points.zip(&mut rates) {
-                // Back to back, so that what else the machine does falls on both.
+                // Back to back, so that other work of the machine affects both.
                 for (synchronizes, rates) in [false, true].into_iter().zip(rates) {
                     let load =
                         Load { threads, logs: LOGS, by_node: false, every, synchronizes, ring_bytes: 128 << 20, time };
@@ -77,9 +77,10 @@ impl Experiment for Synchronization {
             series,
         };
         let setting = vec![format!(
-            "{LOGS} logs alone, with the buffer `hybrid` and no flushes, a log for each thread. Points are medians of {rounds} rounds of {} \
-             ms, costs those of the rounds' costs. A synchronization brings the clocks of all other logs forward and notes where they \
-             end; what is compared inserts the same records without.",
+            "{LOGS} logs alone, with the buffer `hybrid` and no flushes, a log for each thread. Points are \
+             medians of {rounds} rounds of {} ms, costs those of the rounds' costs. A synchronization brings the \
+             clocks of all other logs forward and notes where they end; what is compared inserts the same records \
+             without.",
             time.as_millis()
         )];
         Ok(Findings { setting, figures: vec![figure], checks })

@@ -32,17 +32,17 @@ impl Experiment for Distributed {
             title: "four logs beside one, TATP and its GetSubscriberData",
             source: "Aether (VLDB Journal 2012), Table 1",
             world: "native",
-            found: "where the log is not the bottleneck, several logs cost 5 to 15 % of the throughput, whether a thread uses that of its \
-                    socket or any",
+            found: "where the log is not the bottleneck, several logs cost 5 to 15 % of the throughput, whether a \
+                    thread uses that of its socket or any",
             wanted: "0 to 20 %",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "by processor several logs cost nothing here or gain, within what the machine's other work does to a measurement; at random each \
-             round of commits is a write to each of four logs: 2.8 times as many writes for as many commits of TATP, on two processors \
-             that the transactions need",
+            "by processor several logs cost nothing here or gain, within what the machine's other work does to a \
+             measurement; at random each round of commits is a write to each of four logs: 2.8 times as many \
+             writes for as many commits of TATP, on two processors that the transactions need",
         )
     }
 
@@ -104,8 +104,9 @@ impl Experiment for Distributed {
         let setting = vec![
             beds[0].setting(),
             format!(
-                "TATP, {clients} clients on a thread for each processor. The buffer is `hybrid`, the log device takes {} us, commits are \
-                 pipelined; with four logs each is a synchronization. Medians of {rounds} rounds of {} ms.",
+                "TATP, {clients} clients on a thread for each processor. The buffer is `hybrid`, the log device \
+                 takes {} us, commits are pipelined; with four logs each is a synchronization. Medians of \
+                 {rounds} rounds of {} ms.",
                 LATENCY.as_micros(),
                 load.time.as_millis()
             ),

@@ -35,10 +35,10 @@ impl Experiment for Dependencies {
             title: "dependencies between eight logs, from a real log of TPC-C",
             source: "Aether (VLDB Journal 2012), Fig. 15",
             world: "native",
-            found: "records of different logs depend on each other so densely and so tightly that no obvious way of spreading \
-                    them removes the dependencies",
-            wanted: "the graph is drawn from a real log, and with either way of spreading the records some dependencies \
-                     between logs are tight",
+            found: "records of different logs depend on each other so densely and so tightly that no obvious way \
+                    of spreading them removes the dependencies",
+            wanted: "the graph is drawn from a real log, and with either way of spreading the records some \
+                     dependencies between logs are tight",
         }
     }
 
@@ -78,11 +78,11 @@ impl Experiment for Dependencies {
             bed.setting(),
             format!("TPC-C, {scale}, {clients} clients on the threads of flush pipelining."),
             format!(
-                "{} records, {} kB of log written while the clients were at work, were dealt out to {LOGS} logs. Spread by \
-                 transaction, all records of a transaction go to one log, and depend on the page's previous record in another \
-                 log; spread by page, all records of a page go to one log, and depend on the transaction's previous record in \
-                 another log. A dependency is tight when the older record is among the {TIGHT} most recent ones of its log at \
-                 the time. The graphs show {} kB.",
+                "{} records, {} kB of log written while the clients were at work, were dealt out to {LOGS} logs. \
+                 Spread by transaction, all records of a transaction go to one log, and depend on the page's \
+                 previous record in another log; spread by page, all records of a page go to one log, and depend \
+                 on the transaction's previous record in another log. A dependency is tight when the older record \
+                 is among the {TIGHT} most recent ones of its log at the time. The graphs show {} kB.",
                 records.0.len(),
                 COUNTED.min(records.bytes()) / 1_000,
                 WINDOW / 1_000,
@@ -102,8 +102,8 @@ struct Record {
 
 struct Records(Vec<Record>);
 
-/// The records of user transactions that change one page, from `from` on or from where the log
-/// still starts.
+/// Returns the records of user transactions that change one page, from `from` or the start of the
+/// remaining log.
 fn read(bed: &Bed, from: Lsn) -> Result<Records> {
     let disk = RealDisk::open(bed.path(), RealDiskOptions { backend: Backend::Syscalls, direct: false })?;
     let mut records = Vec::new();
@@ -129,12 +129,12 @@ impl Records {
         self.0.last().map_or(0, |last| last.lsn - self.0[0].lsn)
     }
 
-    /// The graph when the log of a record follows from `key`.
+    /// Returns the graph when the log of a record follows from `key`.
     fn graph(&self, key: impl Fn(&Record) -> u64) -> Graph {
         let mut graph = Graph { records: self.0.len(), dependent: 0, edges: Vec::new(), start: 0 };
         graph.start = self.0.first().map_or(0, |record| record.lsn);
-        // The number of records in each log, and of a page's and a transaction's last record its
-        // log, place in it, and LSN.
+        // The number of records in each log; and for the last record of each page and of each
+        // transaction, its log, its number there, and its LSN.
         let mut lengths = [0u64; LOGS as usize];
         let (mut pages, mut txns) = (HashMap::new(), HashMap::new());
         for record in &self.0 {
@@ -156,7 +156,7 @@ impl Records {
     }
 }
 
-/// A log for `key`, such that neighbours get different ones.
+/// Returns a log for `key`, such that neighbours get different ones.
 fn spread(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61) as usize
 }

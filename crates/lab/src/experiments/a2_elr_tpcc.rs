@@ -40,8 +40,8 @@ impl Experiment for ElrTpcc {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         context.prepare("populating");
-        // As many warehouses as in the paper, so that as many clients meet at each; their rows are
-        // fewer.
+        // As many warehouses as in the paper, so that as many clients contend for each; each has
+        // fewer rows.
         let (warehouses, customers, items) = context.pick((100, 60, 2_000), (100, 20, 500), (2, 3, 30));
         let scale = tpcc::Scale { warehouses, customers, items };
         let workload: Box<dyn Workload<Db>> = Box::new(Tpcc::new(scale, tpcc::Mix::Standard));

@@ -31,17 +31,17 @@ impl Experiment for Switches {
             title: "context switches and use of the processors, with and without flush pipelining, TPC-B",
             source: "Aether (VLDB Journal 2012), Fig. 5",
             world: "native",
-            found: "context switches per second grow with the clients without flush pipelining and stay flat with it; only \
-                    with it are the processors used up",
-            wanted: "context switches per commit fall at least 10 times at the largest number of clients, their rate grows \
-                     without and stays flat with flush pipelining, and with it the processors are busy",
+            found: "context switches per second grow with the clients without flush pipelining and stay flat with \
+                    it; only with it are the processors used up",
+            wanted: "context switches per commit fall at least 10 times at the largest number of clients, their \
+                     rate grows without and stays flat with flush pipelining, and with it the processors are busy",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "two threads carry all clients, and run out of them before the flush that serves them has ended: 64 clients are too few for \
-             a device of 100 us. Nobody else has anything to do meanwhile",
+            "two threads carry all clients, and run out of them before the flush that serves them has ended: 64 \
+             clients are too few for a device of 100 us. Nobody else has anything to do meanwhile",
         )
     }
 

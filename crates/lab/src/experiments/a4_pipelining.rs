@@ -34,18 +34,18 @@ impl Experiment for Pipelining {
             title: "flush pipelining beside asynchronous commit and the baseline, TPC-B",
             source: "Aether (VLDB Journal 2012), Fig. 6",
             world: "native",
-            found: "flush pipelining with early lock release does as much as asynchronous commit, and up to 22 % more than the \
-                    baseline",
-            wanted: "at the largest number of clients it is within 5 % of asynchronous commit, and its best throughput is at \
-                     least 1.22 times the baseline's",
+            found: "flush pipelining with early lock release does as much as asynchronous commit, and up to 22 % \
+                    more than the baseline",
+            wanted: "at the largest number of clients it is within 5 % of asynchronous commit, and its best \
+                     throughput is at least 1.22 times the baseline's",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "the two threads that carry 64 clients run out of them before the flush that serves them has ended, and the processors are \
-             idle for two fifths of the time (A3, A17). Asynchronous commit never waits. To flush earlier, when half of the \
-             clients have committed, was tried and changes nothing",
+            "the two threads that carry 64 clients run out of them before the flush that serves them has ended, \
+             and the processors are idle for two fifths of the time (A3, A17). Asynchronous commit never waits. \
+             To flush earlier, when half of the clients have committed, was tried and changes nothing",
         )
     }
 

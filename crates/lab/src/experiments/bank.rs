@@ -26,18 +26,18 @@ impl Bank {
         Ok(bank)
     }
 
-    /// The data set of the paper's measurements with TPC-B: 100 tellers, so 10 branches.
+    /// Returns the data set of the paper's measurements with TPC-B: 100 tellers, so 10 branches.
     pub(super) fn hundred_tellers(context: &mut Context<'_>) -> Result<Self> {
         let accounts = context.pick(10_000, 10_000, 50);
         Self::new(context, 10, accounts)
     }
 
-    /// The benchmark, with rows drawn uniformly or with this skew.
+    /// Returns the benchmark, with rows drawn uniformly or with this skew.
     pub(super) fn workload(&self, skew: Option<f64>) -> Box<dyn Workload<Db>> {
         Box::new(Tpcb::new(self.scale, skew))
     }
 
-    /// The database, for the report.
+    /// Returns the database, for the report.
     pub(super) fn setting(&self) -> String {
         format!("TPC-B, {}.", self.scale)
     }

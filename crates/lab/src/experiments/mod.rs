@@ -17,7 +17,7 @@ mod sweep;
 
 use crate::experiment::Experiment;
 
-/// All of them, in the order of their claims.
+/// All experiments, in the order of their claims.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &a1_elr_skew::ElrSkew,
     &a2_elr_tpcc::ElrTpcc,
@@ -51,7 +51,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &n9_recovery::Recovery,
 ];
 
-/// The experiment for the claim `id`, in capitals or not.
+/// Returns the experiment for the claim `id`, in capitals or not.
 pub fn find(id: &str) -> Option<&'static dyn Experiment> {
     EXPERIMENTS.iter().copied().find(|experiment| experiment.about().id.eq_ignore_ascii_case(id))
 }

@@ -31,7 +31,7 @@ struct Amount {
     scale: tpcb::Scale,
     /// Transactions that have committed.
     committed: u64,
-    /// Transactions that have not, and what each has changed.
+    /// Transactions that have not committed, and what each has changed.
     unfinished: (u64, u64),
 }
 
@@ -42,17 +42,20 @@ impl Experiment for Recovery {
             title: "redo, with analysis, and undo by several threads, four logs by page and by transaction",
             source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), section 3.2 and Table 1",
             world: "native",
-            found: "with logs by page redo is parallel without more ado, and undo has to go from log to log; with logs by transaction \
-                    redo is parallel behind a stage that sorts by page, and undo is simple and parallel",
-            wanted: "with either layout redo and undo are faster with two threads; redo takes no longer by page, undo no longer by transaction",
+            found: "with logs by page redo is parallel without more ado, and undo has to go from log to log; with \
+                    logs by transaction redo is parallel behind a stage that sorts by page, and undo is simple \
+                    and parallel",
+            wanted: "with either layout redo and undo are faster with two threads; redo takes no longer by page, \
+                undo no longer by transaction",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "with logs by page analysis, which is one pass with redo, notes a transaction in each log that it changed pages in, \
-             and with logs by transaction once. Of 490 MB of log, one thread, medians of four: reading 0.66 s by page and 0.60 s \
-             by transaction, redo with analysis 2.07 s and 1.97 s, which would be within the bound",
+            "with logs by page analysis, which is one pass with redo, notes a transaction in each log that it \
+             changed pages in, and with logs by transaction once. Of 490 MB of log, one thread, medians of four: \
+             reading 0.66 s by page and 0.60 s by transaction, redo with analysis 2.07 s and 1.97 s, which would \
+             be within the bound",
         )
     }
 
@@ -123,7 +126,7 @@ fn speed_up(pass: &str, series: &Series) -> Check {
     Check::new(format!("{pass} {}: one thread by two", series.name), "parallel", speed_up, Bound::AtLeast(1.2))
 }
 
-/// What is said to be the simpler takes no longer.
+/// Checks that the layout that should be simpler takes no longer.
 fn beside(pass: &str, page: &Series, transaction: &Series) -> Check {
     let (what, simple, other) = if pass == "redo" {
         ("by page by that by transaction", page, transaction)
@@ -135,7 +138,7 @@ fn beside(pass: &str, page: &Series, transaction: &Series) -> Check {
 }
 
 impl Amount {
-    /// Leaves a database behind as a crash does.
+    /// Leaves a database as a crash leaves it.
     fn leave_behind(&self, bed: &Bed) -> Result<()> {
         let workload: Box<dyn Workload<Db>> = Box::new(Tpcb::new(self.scale, None));
         bed.load(&*workload)?;
@@ -167,11 +170,11 @@ impl Amount {
                 txn.update(&table, &key(transaction as u64, change), &[1; 100])?;
             }
         }
-        // A commit that waits hardens what is before it, in all logs.
+        // A commit that waits hardens everything before it, in all logs.
         let mut last = rig.db().begin();
         last.insert(&table, b"the last", b"one")?;
         last.commit()?;
-        // Nothing is rolled back any more when the database is gone.
+        // Dropping a transaction rolls nothing back once the database is closed.
         drop(rig);
         drop(open);
         Ok(())
@@ -187,8 +190,9 @@ impl Amount {
         vec![
             bed.setting(),
             format!(
-                "TPC-B, {}, {} transactions since the last checkpoint; {transactions} others, of {changes} changes each, are \
-                 interrupted. Copies of what is left are opened with so many threads: {}. Points are the shortest of {rounds} rounds, which other work has disturbed least.",
+                "TPC-B, {}, {} transactions since the last checkpoint; {transactions} others, of {changes} \
+                 changes each, are interrupted. Copies of what is left are opened with so many threads: {}. \
+                 Points are the shortest of {rounds} rounds, which other work has disturbed least.",
                 self.scale,
                 self.committed,
                 logs.join("; ")
@@ -197,7 +201,7 @@ impl Amount {
     }
 }
 
-/// Opens a copy of what was left behind, with so many threads.
+/// Opens a copy of the crashed database with so many threads.
 fn recover(bed: &Bed, threads: usize, losers: u64) -> Result<RecoveryReport> {
     let parent = bed.path().parent().unwrap_or(bed.path());
     let failed = |path: &Path| {

@@ -1,4 +1,4 @@
-//! Insertions into several logs with nothing behind them, which are synchronized now and then: the
+//! Insertions into several logs without a device, which are synchronized now and then: the
 //! microbenchmark of Aether, section 7.5, with the product's logs. Native and simulated threads run
 //! the same.
 
@@ -19,7 +19,7 @@ const RECORD_BYTES: usize = 120;
 const HEADER_BYTES: usize = 48;
 /// Time for all threads to start.
 const START_UP: Duration = Duration::from_millis(1);
-/// Records, about, between two looks at the clock.
+/// Approximate number of records between two readings of the clock.
 const BATCH: u64 = 64;
 
 /// What is inserted.
@@ -29,7 +29,7 @@ pub(super) struct Load {
     pub(super) threads: usize,
     /// Logs.
     pub(super) logs: u16,
-    /// How a thread finds its log: by its memory node, or else by its number.
+    /// Whether a thread chooses its log by its memory node, or else by its number.
     pub(super) by_node: bool,
     /// One of so many records of a thread is a commit.
     pub(super) every: u64,
@@ -115,12 +115,12 @@ impl Load {
     }
 }
 
-/// The share of the throughput that synchronizing costs with most threads.
+/// Returns the share of the throughput that synchronizing costs with most threads.
 pub(super) fn cost(without: &Series, with: &Series) -> f64 {
     1.0 - with.last() / without.last()
 }
 
-/// What a figure calls it.
+/// Returns what a figure calls it.
 pub(super) fn name(every: u64, synchronizes: bool) -> String {
     match synchronizes {
         true => format!("a synchronization every {every} insertions"),

@@ -58,8 +58,9 @@ impl Sweep<'_> {
             rounds => format!("Each point is the median of {rounds} rounds, in which the systems took turns,"),
         };
         format!(
-            "The log device takes {} us. {rounds} for {:.1} s after a warm-up. A client whose commit holds up its thread has \
-             one of its own; where it does not, there is a thread for each processor, and these help each other.",
+            "The log device takes {} us. {rounds} for {:.1} s after a warm-up. A client whose commit holds up its \
+             thread has one of its own; where it does not, there is a thread for each processor, and these help \
+             each other.",
             self.latency.as_micros(),
             self.time.as_secs_f64()
         )

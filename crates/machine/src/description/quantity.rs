@@ -105,7 +105,7 @@ fn rounded(dividend: u128, divisor: u64) -> u64 {
     u64::try_from((dividend + divisor / 2) / divisor).unwrap_or(u64::MAX)
 }
 
-/// A decimal number in thousandths, and its unit.
+/// Parses a decimal number in thousandths, and its unit.
 fn parse(text: &str) -> Result<(u64, &str), String> {
     let wrong = || format!("`{text}` is not a number of at most three decimals, a space and a unit");
     let (number, unit) = text.split_once(' ').ok_or_else(wrong)?;

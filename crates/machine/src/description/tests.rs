@@ -80,7 +80,7 @@ pub(crate) fn tiny() -> Description {
     tiny_with(&[])
 }
 
-/// The tiny machine with lines replaced.
+/// Returns the tiny machine with lines replaced.
 pub(crate) fn tiny_with(changes: &[(&str, &str)]) -> Description {
     Description::from_toml(&changed(changes)).expect("a machine")
 }

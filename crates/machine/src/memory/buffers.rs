@@ -28,23 +28,23 @@ impl Buffers {
         }
     }
 
-    /// When the buffer has room for `count` more stores.
+    /// Returns the time when the buffer has room for `count` more stores.
     pub(super) fn room(&self, count: usize, now: Time) -> Time {
         now.max(self.leaving.nth(count - 1))
     }
 
-    /// When one more line can be asked for.
+    /// Returns the time when one more line can be asked for.
     pub(super) fn may_ask(&self, now: Time) -> Time {
         now.max(self.arriving.nth(0))
     }
 
-    /// A line has been asked for, and arrives at `at`.
+    /// Records that a line has been requested and arrives at `at`.
     pub(super) fn asked(&mut self, at: Time) {
         self.arriving.push(at);
     }
 
-    /// Puts in `count` stores to a line that is there at `arrival`; two stores leave at least
-    /// `apart` of each other.
+    /// Adds `count` stores to a line that arrives at `arrival`; between two stores leaving there is
+    /// at least `apart`.
     pub(super) fn store(&mut self, count: usize, arrival: Time, apart: Time) {
         for _ in 0..count {
             self.last_leaves = arrival.max(self.last_leaves + apart);
@@ -53,18 +53,18 @@ impl Buffers {
         self.empty_at = self.empty_at.max(self.last_leaves);
     }
 
-    /// When a write-combining buffer is free.
+    /// Returns the time when a write-combining buffer is free.
     pub(super) fn may_stream(&self, now: Time) -> Time {
         now.max(self.streams.nth(0))
     }
 
-    /// A non-temporal line is accepted at `at`.
+    /// Records that a non-temporal line is accepted at `at`.
     pub(super) fn stream(&mut self, at: Time) {
         self.streams.push(at);
         self.empty_at = self.empty_at.max(at);
     }
 
-    /// When everything has left.
+    /// Returns the time when everything has left.
     pub(super) fn empty(&self, now: Time) -> Time {
         now.max(self.empty_at)
     }
@@ -82,7 +82,7 @@ impl Ring {
         Self { times: vec![Time::ZERO; len].into(), next: 0 }
     }
 
-    /// The nth oldest.
+    /// Returns the nth oldest.
     fn nth(&self, nth: usize) -> Time {
         let at = self.next + nth;
         self.times[if at < self.times.len() { at } else { at - self.times.len() }]

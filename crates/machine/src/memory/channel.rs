@@ -5,11 +5,11 @@ use crate::Time;
 /// Words of 64 slots that a channel remembers.
 const WORDS: usize = 128;
 
-/// A path whose time is given away in the order of the requests, each at its own time or later.
-/// Requests need not come in the order of their times: a long copy claims times ahead, and others
-/// fit in before. Time is divided into slots, one for each thing moved; a request takes the first
-/// free slot from its time on, so that a path never moves more than it can, and what follows within
-/// a slot is early by less than one.
+/// A path that grants time in the order of the requests, each at its own time or later. Requests
+/// need not come in the order of their times: a long copy claims times ahead, and later requests
+/// may fit in before. Time is divided into slots, one for each thing moved. A request takes the
+/// first free slot from its time on, so a path never exceeds its bandwidth, and a request within a
+/// slot is early by less than one slot.
 #[derive(Debug)]
 pub(super) struct Channel {
     /// Picoseconds; zero for a path that is never in the way.
@@ -28,12 +28,12 @@ struct Word {
 }
 
 impl Channel {
-    /// A channel that is busy for `line` with each line.
+    /// Returns a channel that is busy for `line` with each line.
     pub(super) fn new(line: Time) -> Self {
         Self::with_parts(line, 1)
     }
 
-    /// A channel that also moves parts of lines, `parts` of them in the time of a line.
+    /// Returns a channel that also moves parts of lines, `parts` of them in the time of a line.
     pub(super) fn with_parts(line: Time, parts: u64) -> Self {
         Self {
             slot: line.picos().div_ceil(parts),
@@ -43,12 +43,12 @@ impl Channel {
         }
     }
 
-    /// Moves a line. Returns when that begins: at `at` or later.
+    /// Moves a line. Returns the time when that begins: at `at` or later.
     pub(super) fn line(&mut self, at: Time) -> Time {
         self.parts(at, self.line)
     }
 
-    /// Moves so many parts of a line. Returns when that begins.
+    /// Moves so many parts of a line. Returns the time when that begins.
     pub(super) fn parts(&mut self, at: Time, count: u64) -> Time {
         if self.slot == 0 {
             return at;
@@ -70,7 +70,7 @@ impl Channel {
         loop {
             let word = &mut self.words[number as usize % WORDS];
             if word.number > number {
-                // So long before what is remembered that nobody is in the way.
+                // The time is so long before the remembered slots that the path was free.
                 return at;
             }
             if word.number < number {

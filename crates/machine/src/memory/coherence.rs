@@ -25,7 +25,7 @@ enum Source {
 }
 
 impl Memory {
-    /// Loads from a line. Returns when the value is there.
+    /// Loads from a line. Returns the time when the value is there.
     pub(super) fn read(&mut self, context: usize, line: Line, now: Time) -> Time {
         let Place { core, cluster, .. } = self.places[context];
         let mut entry = *self.directory.entry(line);
@@ -53,12 +53,12 @@ impl Memory {
         arrival
     }
 
-    /// Whether the context may write the line at once.
+    /// Returns whether the context may write the line at once.
     pub(super) fn is_owned(&mut self, context: usize, line: Line) -> bool {
         self.directory.entry(line).owner() == Some(self.places[context].core)
     }
 
-    /// Makes the line the core's alone and writes it. Returns when that is done.
+    /// Makes the line the core's alone and writes it. Returns the time when that is done.
     pub(super) fn own(&mut self, context: usize, line: Line, now: Time) -> Time {
         let Place { core, cluster, socket } = self.places[context];
         let mut entry = *self.directory.entry(line);
@@ -92,8 +92,8 @@ impl Memory {
         arrival
     }
 
-    /// Performs `count` stores to a line in the shared cache. Returns when that has acknowledged
-    /// them.
+    /// Performs `count` stores to a line in the shared cache. Returns the time when that has
+    /// acknowledged them.
     pub(super) fn store_through(&mut self, context: usize, line: Line, count: usize, now: Time) -> Time {
         let (arrival, at) = self.write_shared(context, line, count, now, false);
         let mut entry = *self.directory.entry(line);
@@ -102,7 +102,8 @@ impl Memory {
         arrival
     }
 
-    /// Performs an atomic read-modify-write operation. Returns when the context has its result.
+    /// Performs an atomic read-modify-write operation. Returns the time when the context has its
+    /// result.
     pub(super) fn atomic(&mut self, context: usize, line: Line, now: Time) -> Time {
         let (done, free_at) = match self.description.write_policy {
             WritePolicy::Back => {
@@ -119,7 +120,8 @@ impl Memory {
         done
     }
 
-    /// Writes a line to memory past the caches. Returns when it is durable there, if the memory is.
+    /// Writes a line to memory past the caches. Returns the time when it is durable there, if the
+    /// memory is.
     pub(super) fn write_around(&mut self, context: usize, line: Line, now: Time) -> Time {
         let Place { core, socket, .. } = self.places[context];
         let mut entry = *self.directory.entry(line);
@@ -149,7 +151,7 @@ impl Memory {
     }
 
     /// Writes a line that a cache has changed back to memory, and leaves it in the caches. Returns
-    /// when it is durable there, if the memory is.
+    /// the time when it is durable there, if the memory is.
     pub(super) fn clean(&mut self, context: usize, line: Line, now: Time) -> Time {
         let Place { core, socket, .. } = self.places[context];
         let mut entry = *self.directory.entry(line);
@@ -167,7 +169,7 @@ impl Memory {
         self.accepted(home, socket, at)
     }
 
-    /// When a controller has accepted what set out for it at `at`.
+    /// Returns the time when a controller has accepted what set out for it at `at`.
     fn accepted(&self, home: Home, socket: usize, at: Time) -> Time {
         let mut accepted = at + self.description.memory_accept;
         if home.node != socket {
@@ -179,8 +181,9 @@ impl Memory {
         accepted
     }
 
-    /// Writes in the shared cache of the context's cluster. Returns when it is acknowledged and, if
-    /// no other cache had to give the line up or send it, when it reached the shared cache.
+    /// Writes in the shared cache of the context's cluster. Returns the time when it is
+    /// acknowledged and, if no other cache had to give the line up or send it, when it reached the
+    /// shared cache.
     fn write_shared(
         &mut self,
         context: usize,
@@ -258,8 +261,8 @@ impl Memory {
         if from == socket { Source::Cluster } else { Source::Socket(from) }
     }
 
-    /// Takes the line along the ways from its source to the context's core. Returns when it can set
-    /// out.
+    /// Takes the line along the ways from its source to the context's core. Returns the time when
+    /// it can set out.
     fn ways(&mut self, context: usize, line: Line, source: Source, begin: Time) -> Time {
         let cluster = self.places[context].cluster;
         match source {
@@ -308,7 +311,7 @@ impl Memory {
         }
     }
 
-    /// Writes a line to its home's controller. Returns when it can set out.
+    /// Writes a line to its home's controller. Returns the time when it can set out.
     fn write_back(&mut self, socket: usize, home: Home, line: Line, mut at: Time) -> Time {
         if home.node != socket {
             at = self.links[socket].line(at);
@@ -341,7 +344,7 @@ impl Memory {
         }
     }
 
-    /// The time to end the farthest copy that others have.
+    /// Returns the time to end the farthest copy that others have.
     fn farthest(&mut self, entry: &Entry, core: usize, cluster: usize, socket: usize) -> Time {
         let elsewhere = entry.clusters & !(1 << cluster);
         if elsewhere & !self.clusters_of(socket) != 0 {
@@ -355,7 +358,7 @@ impl Memory {
         }
     }
 
-    // ----- who has what -----
+    // ----- copies and owners -----
 
     /// Ends all copies but the core's own.
     fn end_copies(&mut self, entry: &mut Entry, line: Line, core: usize, cluster: usize) {
@@ -371,8 +374,8 @@ impl Memory {
         entry.clusters &= 1 << cluster;
     }
 
-    /// Puts a line into the core's caches and its cluster's. Returns when there is room for it at
-    /// the earliest.
+    /// Puts a line into the core's caches and its cluster's. Returns the time when there is room
+    /// for it at the earliest.
     fn put(&mut self, core: usize, cluster: usize, line: Line, entry: &mut Entry, at: Time) -> Time {
         let room = self.put_shared(cluster, line, entry, at);
         if entry.sharers() & 1 << core != 0 {
@@ -404,7 +407,8 @@ impl Memory {
         room
     }
 
-    /// Puts a line into a cluster's cache. Returns when there is room for it at the earliest.
+    /// Puts a line into a cluster's cache. Returns the time when there is room for it at the
+    /// earliest.
     fn put_shared(&mut self, cluster: usize, line: Line, entry: &mut Entry, at: Time) -> Time {
         let bit = 1 << cluster;
         if entry.clusters & bit != 0 {
@@ -463,7 +467,7 @@ impl Memory {
     }
 }
 
-/// The numbers of the bits that are set, lowest first.
+/// Returns the numbers of the bits that are set, lowest first.
 fn bits(mut set: u128) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let bit = (set != 0).then(|| set.trailing_zeros() as usize);

@@ -1,4 +1,4 @@
-//! What the coherence protocol knows of each line.
+//! The state that the coherence protocol keeps of each line.
 
 use super::Line;
 use crate::Time;
@@ -12,7 +12,7 @@ const PAGE_LINES: usize = 64;
 pub(super) struct Entry {
     /// Cores that have the line in their private caches, by bit.
     sharers: [u64; 2],
-    /// When the line is there for the next one who wants it.
+    /// When the line is available to the next context that needs it.
     pub(super) free_at: Time,
     /// Counts the writes.
     pub(super) version: u32,
@@ -22,8 +22,8 @@ pub(super) struct Entry {
     writer: u16,
     /// The only core that has the line and may write it, plus one.
     owner: u8,
-    /// The shared cache that owes the line to memory, plus one; the owner's while there is an owner
-    /// who has written.
+    /// The shared cache that must write the line back to memory, plus one; that of the owner while
+    /// the owner has written to the line.
     dirty: u8,
 }
 
@@ -74,8 +74,8 @@ pub(super) struct Home {
 #[derive(Debug)]
 struct Chunk {
     entries: Box<[Entry]>,
-    /// Of each page: 0 for nobody has touched it, else the node plus one; the highest bit for
-    /// non-volatile memory.
+    /// Of each page: 0 if no context has touched it, else the node plus one; the highest bit is set
+    /// for non-volatile memory.
     homes: [u8; CHUNK_LINES / PAGE_LINES],
 }
 
@@ -92,13 +92,14 @@ impl Directory {
         &mut self.chunk(line).entries[line.0 as usize % CHUNK_LINES]
     }
 
-    /// What is known of the line, which may never have been used.
+    /// Returns the state of the line, which may never have been used.
     pub(super) fn version(&self, line: Line) -> u32 {
         let chunk = self.chunks.get(line.0 as usize / CHUNK_LINES).and_then(Option::as_ref);
         chunk.map_or(0, |chunk| chunk.entries[line.0 as usize % CHUNK_LINES].version)
     }
 
-    /// The home of the line; `toucher`'s node becomes that of a page nobody has touched.
+    /// Returns the home of the line. The node of `toucher` becomes the home of a page that no
+    /// context has touched.
     pub(super) fn home(&mut self, line: Line, toucher: usize) -> Home {
         let home = self.home_byte(line);
         if *home & !NVM == 0 {

@@ -1,15 +1,15 @@
-//! Caches, coherence and memory: what touching a line costs, by whom and when.
+//! Caches, coherence and memory: the cost of touching a line, by context and time.
 //!
 //! **Caches.** Each core has one or two private levels, a cluster of cores shares a last level, a
 //! socket has one or several clusters and its own memory. All are set-associative with exact LRU,
 //! and inclusive: a line that leaves the shared cache leaves the private ones behind it.
 //!
-//! **Coherence** (MESI, by a directory). Reading brings a copy; a copy that nobody else has may be
+//! **Coherence** (MESI, by a directory). Reading brings a copy; the only copy of a line may be
 //! written at once. Writing ends all other copies. With write-through private caches (UltraSPARC
-//! T2) the shared cache performs stores and atomic operations itself. Whatever changes hands costs
-//! a transfer, by the distance it comes from: another core of the cluster, another cluster, another
-//! socket, memory here or there. Transfers of one line follow each other: the next begins when the
-//! line is free. Reading what everybody may have keeps the line for a moment only.
+//! T2) the shared cache performs stores and atomic operations itself. Moving a line costs a
+//! transfer, by distance: another core of the cluster, another cluster, another socket, memory here
+//! or there. Transfers of one line follow each other: the next begins when the line is free.
+//! Reading a line that all cores may share keeps it only briefly.
 //!
 //! **Stores** are posted: the context goes on, the store leaves its buffer in order when the line
 //! is there. It waits for room when the buffer is full. Atomic operations and fences wait until the
@@ -21,19 +21,20 @@
 //! is not cached reads it first; a written line costs a write when it leaves the shared cache, and
 //! what takes its place waits if too many such writes wait already.
 //!
-//! Memory belongs to the node of whoever touches its 4 KiB page first, unless it was bound.
+//! Memory belongs to the node of the context that first touches its 4 KiB page, unless it was
+//! bound.
 //!
 //! **Simplifications**, to keep in mind when a figure looks odd:
-//! - A request's outcome is fixed when it is made: a later one with an earlier time (a context
-//!   inside a long copy is ahead of the others) finds the caches as the copy leaves them, but not
-//!   the ways and controllers, which it may use before.
-//! - A context waits for what it reads before it computes on: only the lines of one touch come at
-//!   the same time, and what is posted. An out-of-order core would hide more.
+//! - The outcome of a request is fixed when it is made. A context inside a long copy is ahead of
+//!   the others, so a later request may have an earlier time. It then finds the caches as the copy
+//!   leaves them, but it may use ways and controllers before the copy does.
+//! - A context waits for what it reads before it continues: only the lines of one touch, and posted
+//!   stores, overlap. An out-of-order core would hide more.
 //! - Latencies are averages over a socket or a mesh: no banks, no rings, no DRAM pages, no refresh;
 //!   sockets are all equally far. The directory is never full; its look-ups cost nothing but the
 //!   latencies given.
-//! - A line read from another socket while modified stays owed to memory by that socket (as MOESI
-//!   would have it).
+//! - After another socket reads a modified line, the modifying socket remains responsible for
+//!   writing it back (as in MOESI).
 //! - AMD's last level is modelled as inclusive, though it holds what its cores' second levels have
 //!   evicted.
 //! - No instruction fetches, no translation look-aside buffers, no hardware prefetch but of the
@@ -44,7 +45,8 @@
 //!   buffer as a whole line does.
 //! - A copy for reading that is still on its way to a core is there already for the core's other
 //!   contexts.
-//! - Who waits longest for a line gets it next: no core's neighbours are favoured.
+//! - The context that has waited longest for a line gets it next: no core's neighbours are
+//!   favoured.
 
 mod buffers;
 mod cache;
@@ -189,8 +191,8 @@ impl Memory {
         }
     }
 
-    /// One atomic operation on a line by a context; to be called in the order of `now`. Returns
-    /// when the context goes on.
+    /// Performs one atomic operation of a context on a line; to be called in the order of `now`.
+    /// Returns the time when the context continues.
     pub(crate) fn access(&mut self, context: usize, line: Line, op: Op, now: Time) -> Time {
         match op {
             Op::Load => self.read(context, line, now),
@@ -204,8 +206,8 @@ impl Memory {
         }
     }
 
-    /// An atomic operation on a line that is in the first cache of the context's core and nowhere
-    /// else.
+    /// Performs an atomic operation on a line that is in the first cache of the context's core and
+    /// nowhere else.
     pub(crate) fn access_private(&mut self, context: usize, op: Op, now: Time) -> Time {
         match op {
             Op::Load => now + self.description.l1.latency.saturating_sub(self.description.hidden),
@@ -215,7 +217,7 @@ impl Memory {
         }
     }
 
-    /// Plain data touched: `lines` lines from `first`. Returns when the context goes on.
+    /// Touches plain data: `lines` lines from `first`. Returns the time when the context continues.
     pub(crate) fn touch(&mut self, context: usize, first: Line, lines: u64, how: Bulk, now: Time) -> Time {
         let touched = (first.0..first.0 + lines).map(Line);
         match how {
@@ -264,14 +266,14 @@ impl Memory {
         self.directory.bind(first, lines, home);
     }
 
-    /// What has been done so far.
+    /// Returns what has been done so far.
     pub(crate) fn counters(&self) -> Counters {
         self.counters.clone()
     }
 
     // ----- what a context posts -----
 
-    /// Posts `count` stores to a line. Returns when the buffer has taken the last.
+    /// Posts `count` stores to a line. Returns the time when the buffer has taken the last.
     fn store(&mut self, context: usize, line: Line, count: usize, now: Time) -> Time {
         let posted = self.buffers[context].room(count, now);
         self.counters.full_buffer_waits += posted - now;
@@ -290,7 +292,7 @@ impl Memory {
         posted
     }
 
-    /// Sends a line past the caches. Returns when a write-combining buffer has taken it.
+    /// Sends a line past the caches. Returns the time when a write-combining buffer has taken it.
     fn stream(&mut self, context: usize, line: Line, now: Time) -> Time {
         let posted = self.buffers[context].may_stream(now);
         self.counters.full_buffer_waits += posted - now;
@@ -299,8 +301,8 @@ impl Memory {
         posted
     }
 
-    /// Sends a line to memory if it has been written to. Returns when one of the buffers that
-    /// streams use has taken it.
+    /// Sends a line to memory if it has been written to. Returns the time when one of the buffers
+    /// that streams use has taken it.
     fn flush(&mut self, context: usize, line: Line, now: Time) -> Time {
         let posted = self.buffers[context].may_stream(now);
         self.counters.full_buffer_waits += posted - now;
@@ -325,7 +327,7 @@ impl Memory {
         }
     }
 
-    /// When the context's buffers are empty.
+    /// Returns the time when the context's buffers are empty.
     fn drained(&mut self, context: usize, now: Time) -> Time {
         let empty = self.buffers[context].empty(now);
         self.counters.drain_waits += empty - now;

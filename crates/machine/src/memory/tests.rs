@@ -12,8 +12,8 @@ fn machine() -> Memory {
     Memory::new(&tiny())
 }
 
-/// The tiny machine with private caches that write through, and atomic operations of 12 ns in the
-/// shared cache.
+/// Returns the tiny machine with private caches that write through, and atomic operations of 12 ns
+/// in the shared cache.
 fn writing_through() -> Memory {
     Memory::new(&tiny_with(&[
         ("\"back\"", "\"through\""),

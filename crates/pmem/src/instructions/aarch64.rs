@@ -1,6 +1,6 @@
-//! aarch64. The maintenance instructions are given by their numbers, since assemblers know them by
-//! name only with the extension switched on: `sys #3, c7, c12, #1` is `dc cvap`,
-//! `sys #3, c7, c10, #1` is `dc cvac`.
+//! aarch64. The maintenance instructions are given by number, because assemblers accept their names
+//! only with the extension switched on: `sys #3, c7, c12, #1` is `dc cvap`, `sys #3, c7, c10, #1`
+//! is `dc cvac`.
 
 use std::arch::asm;
 
@@ -17,12 +17,12 @@ pub(crate) enum Flush {
 }
 
 impl Flush {
-    /// The best instruction that this processor has.
+    /// Returns the best instruction that this processor has.
     pub(crate) fn find() -> Self {
         if std::arch::is_aarch64_feature_detected!("dpb") { Self::Persistence } else { Self::Coherency }
     }
 
-    /// The instruction's name.
+    /// Returns the instruction's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Persistence => "dc cvap",

@@ -6,9 +6,9 @@
 //! | flush | `clwb`, else `clflushopt`, else `clflush` | `dc cvap`, else `dc cvac` | nothing |
 //! | fence | `sfence` | `dsb` | a full fence |
 //!
-//! On aarch64 `stnp` is a hint, and what it stores may stay in the caches: streams are cleaned to
-//! the point of persistence line by line. Elsewhere nothing is known, and no persistent memory is
-//! found either.
+//! On aarch64 `stnp` is a hint, and what it stores may stay in the caches. Streams are therefore
+//! cleaned to the point of persistence line by line. For other processors no such instructions are
+//! known here, and detection finds no persistent memory either.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]

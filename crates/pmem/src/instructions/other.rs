@@ -1,4 +1,4 @@
-//! Processors that nothing is known about.
+//! Processors without known instructions for persistent memory.
 
 use duramen_sync::atomic::{Ordering, fence as full_fence};
 
@@ -12,7 +12,7 @@ impl Flush {
         Self
     }
 
-    /// The instruction's name.
+    /// Returns the instruction's name.
     pub(crate) fn name(self) -> &'static str {
         "nothing"
     }

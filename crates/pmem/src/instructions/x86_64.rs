@@ -16,7 +16,7 @@ pub(crate) enum Flush {
 }
 
 impl Flush {
-    /// The best instruction that this processor has.
+    /// Returns the best instruction that this processor has.
     pub(crate) fn find() -> Self {
         const CLFLUSHOPT: u32 = 1 << 23;
         const CLWB: u32 = 1 << 24;
@@ -30,7 +30,7 @@ impl Flush {
         }
     }
 
-    /// The instruction's name.
+    /// Returns the instruction's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::WriteBack => "clwb",

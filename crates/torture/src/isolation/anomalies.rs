@@ -36,7 +36,7 @@ pub struct Anomaly {
 
 const TWO: &[(u8, i64)] = &[(1, 10), (2, 20)];
 
-/// Every anomaly.
+/// Returns every anomaly.
 #[rustfmt::skip]
 pub fn all() -> Vec<Anomaly> {
     let under_both = |name, table, programs| Anomaly { name, table, programs, under_read_committed: true };
@@ -162,7 +162,7 @@ pub fn all() -> Vec<Anomaly> {
     ]
 }
 
-/// Random programs on few keys.
+/// Returns random programs on few keys.
 pub fn random_programs(rng: &mut Rng) -> Vec<Program> {
     let transactions = rng.within(2..4);
     (0..transactions).map(|_| random_program(rng)).collect()
@@ -216,7 +216,7 @@ impl Setting {
         Self { isolation: Isolation::Serializable, coverage: Coverage::Sample(6), log: LogEnd::Files };
 }
 
-/// A fresh database with one table for small programs.
+/// Returns a fresh database with one table for small programs.
 ///
 /// # Errors
 /// The engine's, as text.

@@ -9,7 +9,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph without edges.
+    /// Returns a graph without edges.
     pub fn new(nodes: usize) -> Self {
         Self { successors: vec![Vec::new(); nodes] }
     }
@@ -19,8 +19,8 @@ impl Graph {
         self.successors[from].push(to);
     }
 
-    /// A shortest cycle, as nodes each with an edge to the next and the last to the first; `None`
-    /// if there is no cycle.
+    /// Returns a shortest cycle, as nodes each with an edge to the next and the last to the first;
+    /// `None` if there is no cycle.
     pub fn shortest_cycle(&self) -> Option<Vec<usize>> {
         let components = self.components();
         let mut size = vec![0; components.len()];
@@ -52,8 +52,8 @@ impl Graph {
         None
     }
 
-    /// The number of the strongly connected component of each node (Tarjan: Depth-first search and
-    /// linear graph algorithms, 1972), without recursion.
+    /// Returns the number of the strongly connected component of each node (Tarjan: Depth-first
+    /// search and linear graph algorithms, 1972), without recursion.
     pub fn components(&self) -> Vec<usize> {
         const UNSEEN: usize = usize::MAX;
         let count = self.successors.len();

@@ -1,11 +1,12 @@
 //! Judging histories of list appends.
 //!
-//! Values are lists to which transactions append elements that are used once, so that the final
-//! list of a key tells the order of its versions, and a list read tells which version it is. From
-//! that follow the dependencies between transactions (Adya's write, read and anti-dependencies;
-//! Kingsbury, Alvaro: Elle: inferring isolation anomalies from experimental observations, VLDB
-//! 2020), and a cycle of them is an anomaly. A range that was scanned is a read of every key in it,
-//! of the empty list where the scan gave no record: that makes phantoms anti-dependencies.
+//! Values are lists to which transactions append elements that are used once, so the final list of
+//! a key gives the order of its versions, and a list that was read identifies its version. The
+//! dependencies between transactions follow (Adya's write, read and anti-dependencies; Kingsbury,
+//! Alvaro: Elle: inferring isolation anomalies from experimental observations, VLDB 2020), and a
+//! cycle of them is an anomaly. A scan of a range counts as a read of every key in it, and as a
+//! read of the empty list where the scan found no record. Phantoms thereby become
+//! anti-dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -52,11 +53,11 @@ pub struct Record {
     pub status: Status,
 }
 
-/// What a history must obey.
+/// The rules that a history must obey.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// Serializable, in an order that agrees with real time: who begins after an acknowledgement
-    /// comes later.
+    /// Serializable, in an order that agrees with real time: a transaction that begins after an
+    /// acknowledgement comes later.
     StrictlySerializable,
     /// Read committed: no G0, no G1.
     ReadCommitted,
@@ -67,7 +68,7 @@ pub enum Level {
 pub enum Violation {
     /// A transaction did not see its own appends.
     Internal(String),
-    /// An element appears that nobody appended, or twice.
+    /// An element appears that no transaction appended, or it appears twice.
     Garbage(String),
     /// An element of an aborted transaction is visible (G1a).
     AbortedRead(String),
@@ -151,7 +152,7 @@ pub fn check(records: &[Record], last: &Lists, level: Level) -> Result<(), Viola
 /// The versions of every key.
 struct Versions<'a> {
     last: &'a Lists,
-    /// Who appended each element.
+    /// The transaction that appended each element.
     writer: BTreeMap<Element, usize>,
     /// The last element that each transaction appended to each key.
     final_append: BTreeMap<(usize, ListKey), Element>,
@@ -252,7 +253,7 @@ impl<'a> Versions<'a> {
         Ok(())
     }
 
-    /// The dependencies from one read.
+    /// Adds the dependencies of one read.
     fn read(
         &self,
         number: usize,

@@ -1,4 +1,4 @@
-//! The judge of list histories is given histories that are good, and bad in every way it knows.
+//! The judge of list histories accepts good histories and finds each kind of violation.
 
 use super::history::{Element, Event, Kind, Level, ListKey, Lists, Record, Status, Violation, check};
 use Event::{Append, Scan};
@@ -142,7 +142,7 @@ fn losses_and_torn_transactions() {
     assert!(matches!(lost, Err(Violation::Lost(_))), "{lost:?}");
     let torn = judge(vec![(Status::Unknown, vec![Append(1, 10), Append(2, 11)])], &[(1, &[10])]);
     assert!(matches!(torn, Err(Violation::Torn(_))), "{torn:?}");
-    // Somebody acknowledged saw what the crash took away.
+    // An acknowledged transaction saw what the crash took away.
     let undone = judge(vec![(Status::Unknown, vec![Append(1, 10)]), (OK, vec![read(1, &[10])])], &[]);
     assert!(matches!(undone, Err(Violation::AbortedRead(_))), "{undone:?}");
 }

@@ -1,8 +1,8 @@
 //! Runs programs in a given interleaving, each on a thread of its own, one step at a time.
 //!
-//! A step that has not ended after a short while is taken to wait for a lock; its transaction loses
-//! its turns until it goes on. Taking a slow step for a waiting one only makes another interleaving
-//! of it: whatever ran is then judged.
+//! A step that has not ended after a short while counts as waiting for a lock; its transaction
+//! loses its turns until the step ends. If a step was merely slow, the result is another
+//! interleaving, which is judged as it ran.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -59,7 +59,7 @@ impl fmt::Display for Execution {
     }
 }
 
-/// Every interleaving of programs of these lengths.
+/// Returns every interleaving of programs of these lengths.
 pub fn interleavings(lengths: &[usize]) -> Vec<Vec<usize>> {
     fn extend(left: &mut [usize], schedule: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
         if left.iter().all(|count| *count == 0) {
@@ -80,7 +80,7 @@ pub fn interleavings(lengths: &[usize]) -> Vec<Vec<usize>> {
     all
 }
 
-/// Number of interleavings of programs of these lengths.
+/// Returns the number of interleavings of programs of these lengths.
 pub fn count_interleavings(lengths: &[usize]) -> u64 {
     let mut placed = 0;
     lengths.iter().fold(1, |count, length| {
@@ -330,7 +330,7 @@ impl Interleaver {
         Ok(execution)
     }
 
-    /// Whether an execution has failed.
+    /// Returns whether an execution has failed.
     pub fn is_broken(&self) -> bool {
         self.broken.get()
     }
@@ -394,7 +394,8 @@ impl Interleaver {
         self.collect(progress, txn, PATIENCE)?;
         progress.execution.waits += u64::from(progress.waiting[txn]);
         if progress.ended[txn] {
-            // Its locks are free now; let those who waited for them go on before the next step.
+            // Its locks are free now: the transactions that waited for them continue before the
+            // next step.
             self.collect_all(progress, PATIENCE)?;
         }
         Ok(())

@@ -33,8 +33,8 @@ pub struct Shape {
     pub transactions: usize,
     /// Keys that may have lists.
     pub keys: ListKey,
-    /// Lives of the database before the last one. Each ends with a crash, if nothing else is asked
-    /// for; after it come recovery and more transactions.
+    /// Lives of the database before the last one. By default each ends with a crash; recovery and
+    /// more transactions follow.
     pub crashes: usize,
     /// So many per cent of those lives end with the database being closed.
     pub closes: usize,
@@ -52,7 +52,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of the history of this seed.
+    /// Returns the shape of the history of this seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 6);
         let shape = Self {
@@ -66,17 +66,17 @@ impl Shape {
             padding: *rng.pick(&[0, 0, 0, 300, 2000, 9000]),
             tight: rng.percent(40),
         };
-        // With few keys hardly a leaf is split while threads are on their way to it.
+        // With few keys, leaves are seldom split while threads descend to them.
         let more = if shape.exceeds_pool() || shape.padding > 0 && rng.percent(60) { 80 } else { 0 };
         Self { keys: shape.keys + more, ..shape }
     }
 
-    /// Whether the disk may say that it is full.
+    /// Returns whether the disk may say that it is full.
     fn may_be_full(&self) -> bool {
         self.fault.is_some_and(|(fault, _)| FAULTS[fault].1 == Fault::Enospc)
     }
 
-    /// Whether there are to be more pages than the pool has frames.
+    /// Returns whether there are to be more pages than the pool has frames.
     fn exceeds_pool(&self) -> bool {
         self.tight && self.padding > 2000
     }
@@ -86,14 +86,14 @@ fn stored_key(key: ListKey) -> [u8; 2] {
     key.to_be_bytes()
 }
 
-/// What lists do not need of a record, between 0 and `padding` bytes of it.
+/// Returns the padding of a record: between 0 and `padding` bytes.
 fn padding_of(list: &[Element], padding: usize) -> usize {
     list.last().map_or(0, |last| (last * 7919) as usize % (padding + 1))
 }
 
 const PADDING: u8 = 0xa5;
 
-/// The list's length, the list, and padding.
+/// Returns the list's length, the list, and padding.
 fn stored_list(list: &[Element], padding: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (list.len() as u64).to_le_bytes().to_vec();
     bytes.extend(list.iter().flat_map(|element| element.to_le_bytes()));
@@ -123,7 +123,7 @@ enum End {
 }
 
 impl Shape {
-    /// How the next life ends that is not the last one.
+    /// How the next life ends, if it is not the last one.
     fn end(&self, rng: &mut Rng) -> End {
         if self.closes > 0 && rng.percent(self.closes) {
             End::Close
@@ -158,12 +158,12 @@ pub fn try_history(shape: Shape, seed: u64, circumstances: Circumstances) -> Res
     })
 }
 
-/// The command that repeats a history of the usual shape.
+/// Returns the command that repeats a history of the usual shape.
 fn repeat(seed: u64, circumstances: Circumstances) -> String {
     format!("torture isolation --only lists{} --seed {seed}", circumstances.log.argument())
 }
 
-/// What the database is usually opened with.
+/// Returns what the database is usually opened with.
 fn usual_options(shape: Shape, seed: u64, rng: &mut Rng) -> Options {
     let options = Options {
         // Deadlocks must be found, not waited out.
@@ -280,8 +280,8 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
     Ok(records.len() as u64)
 }
 
-/// All transactions are over. The table goes, for which every lock in it must be free and every
-/// page without a latch; a forgotten one is waited for, which counts as a hang.
+/// Drops the table after all transactions. That requires every lock in it and every latch of its
+/// pages to be free; waiting for a forgotten one counts as a hang.
 fn leaves_nothing(db: Db) -> Result<(), String> {
     trace::note(|| "drops the lists and closes".to_owned());
     let writing = db.metrics().writing;
@@ -317,7 +317,7 @@ fn read_all(db: &Db, shape: Shape) -> Result<Lists, Error> {
         let mut txn = db.begin_with(Isolation::Serializable);
         let read = scan(&mut txn, &table, 0, ListKey::MAX, false, shape.padding);
         match read.and_then(|lists| txn.commit().map(|()| lists)) {
-            // By instant recovery the database is open, and losers still hold their locks.
+            // Under instant recovery the database is open while losers still hold their locks.
             Err(error) if error.is_retryable() => thread::yield_now(),
             outcome => return outcome,
         }
@@ -391,7 +391,7 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
             },
             Ok(false) => match txn.abort() {
                 Ok(()) => {
-                    // What it has read may be acted on.
+                    // The caller may act on what the transaction has read.
                     let read = read_before_writing(&events);
                     if !shared.world.is_unheard() {
                         let status = Status::Committed(shared.clock.fetch_add(1, Ordering::SeqCst));
@@ -432,12 +432,13 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
-/// The reads of a transaction that do not depend on its own appends.
+/// Returns the reads of a transaction that do not depend on its own appends.
 fn read_before_writing(events: &[Event]) -> Vec<Event> {
     events.iter().take_while(|event| !matches!(event, Event::Append(..))).cloned().collect()
 }
 
-/// Commits in one of the ways that there are to learn of it. They differ under pipelining.
+/// Commits, and waits for the acknowledgement in one of the possible ways. They differ under
+/// pipelining.
 fn commit(txn: Txn, rng: &mut Rng) -> Result<(), Error> {
     trace::note(|| format!("{} commits", txn.id()));
     let commit = txn.commit_async();
@@ -497,7 +498,7 @@ fn besides(shared: &Shared, rng: &mut Rng) -> Result<(), Error> {
     }
 }
 
-/// The operations of one transaction; whether it wants to commit.
+/// Returns the operations of one transaction; whether it wants to commit.
 fn transaction(
     shared: &Shared,
     txn: &mut Txn,
@@ -506,7 +507,7 @@ fn transaction(
     undone: &mut Vec<Event>,
 ) -> Result<bool, Error> {
     let padding = shared.shape.padding;
-    // Who only reads is told of its end by other rules.
+    // Other rules govern the acknowledgement of a transaction that only reads.
     let choices = if rng.percent(25) { 9..19 } else { 0..20 };
     for _ in 0..rng.within(1..6) {
         let key = rng.within(0..usize::from(shared.shape.keys)) as ListKey;
@@ -528,7 +529,7 @@ fn transaction(
                 let savepoint = txn.savepoint();
                 let mut tried = Vec::new();
                 let result = append(shared, txn, key, true, &mut tried);
-                // The read stays a read; the append is one of a transaction that never was.
+                // The read remains; the append belongs to a transaction without effect.
                 let (appends, reads): (Vec<_>, _) =
                     tried.into_iter().partition(|event| matches!(event, Event::Append(..)));
                 undone.extend(appends);
@@ -551,7 +552,8 @@ fn read(txn: &mut Txn, shared: &Shared, key: ListKey, for_update: bool) -> Resul
     Ok(list)
 }
 
-/// Appends an element; `false` if somebody else made the record first, which weak isolation allows.
+/// Appends an element; `false` if another transaction made the record first, which weak isolation
+/// allows.
 fn append(shared: &Shared, txn: &mut Txn, key: ListKey, locked: bool, events: &mut Vec<Event>) -> Result<bool, Error> {
     let mut list = read(txn, shared, key, locked)?;
     let is_new = list.is_empty();
@@ -560,7 +562,7 @@ fn append(shared: &Shared, txn: &mut Txn, key: ListKey, locked: bool, events: &m
     list.push(element);
     let value = stored_list(&list, shared.shape.padding);
     trace::note(|| format!("{} appends {element} to key {key}", txn.id()));
-    // Recorded before it is tried: an element that an error hides must not turn up either.
+    // Recorded before the attempt: an element must not appear after an error either.
     events.push(Event::Append(key, element));
     let result = match is_new {
         true => txn.insert(&shared.table, &stored_key(key), &value),

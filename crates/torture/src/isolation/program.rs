@@ -35,12 +35,12 @@ impl Predicate {
     /// Every record.
     pub const ALL: Self = Self { from: 0, to: SmallKey::MAX, modulo: (1, 0) };
 
-    /// Every record of these keys.
+    /// Returns every record of these keys.
     pub const fn keys(from: SmallKey, to: SmallKey) -> Self {
         Self { from, to, modulo: (1, 0) }
     }
 
-    /// Every record whose value divided by `divisor` leaves `rest`.
+    /// Returns every record whose value divided by `divisor` leaves `rest`.
     pub const fn modulo(divisor: i64, rest: i64) -> Self {
         Self { from: 0, to: SmallKey::MAX, modulo: (divisor, rest) }
     }

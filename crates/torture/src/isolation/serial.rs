@@ -19,8 +19,8 @@ fn run_alone(program: &Program, state: &mut State) -> Vec<Seen> {
         .collect()
 }
 
-/// A serial order of the committed transactions in which each sees what it saw and the table ends
-/// as it did.
+/// Returns a serial order of the committed transactions in which each sees what it saw and the
+/// table ends as it did.
 pub fn serial_order(programs: &[Program], execution: &Execution) -> Option<Vec<usize>> {
     let committed: Vec<usize> = (0..programs.len()).filter(|txn| execution.ends[*txn] == End::Committed).collect();
     extend(&mut Vec::new(), &committed, programs, execution, &execution.before)
@@ -54,7 +54,7 @@ fn extend(
     None
 }
 
-/// The phenomenon G0, G1a, G1b or G1c (Adya, Liskov, O'Neil: Generalized isolation level
+/// Returns the phenomenon G0, G1a, G1b or G1c (Adya, Liskov, O'Neil: Generalized isolation level
 /// definitions, ICDE 2000) in an execution, if there is one. Programs must write constants, each
 /// value once.
 pub fn read_committed_violation(programs: &[Program], execution: &Execution) -> Option<String> {

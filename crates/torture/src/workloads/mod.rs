@@ -16,17 +16,17 @@ use crate::step::Step;
 use crate::variant::Variant;
 use duramen_test_support::Rng;
 
-/// Every workload.
+/// Returns every workload.
 pub fn all() -> Vec<&'static dyn CrashWorkload> {
     ALL.iter().map(|workload| workload as &'static dyn CrashWorkload).collect()
 }
 
-/// The workload of this name.
+/// Returns the workload of this name.
 pub fn named(name: &str) -> Option<&'static dyn CrashWorkload> {
     ALL.iter().find(|workload| workload.name == name).map(|workload| workload as &'static dyn CrashWorkload)
 }
 
-/// Names of all workloads.
+/// Returns the names of all workloads.
 pub fn names() -> Vec<&'static str> {
     ALL.iter().map(|workload| workload.name).collect()
 }
@@ -117,7 +117,7 @@ pub fn test_options() -> Options {
 /// Slot 0, which most scripts use alone.
 const T0: usize = 0;
 
-/// A key of eight digits.
+/// Returns a key of eight digits.
 fn numbered(number: usize) -> Vec<u8> {
     format!("{number:08}").into_bytes()
 }

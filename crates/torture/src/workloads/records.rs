@@ -6,7 +6,7 @@ use crate::script::Script;
 use crate::step::{Action, KeyRange};
 use std::ops::Bound;
 
-/// A random action on keys `0..universe`.
+/// Returns a random action on keys `0..universe`.
 fn random_action(script: &mut Script, universe: usize) -> Action {
     let key = numbered(script.rng.within(0..universe));
     match script.rng.within(0..12) {
@@ -95,7 +95,7 @@ pub(super) fn overflow(script: &mut Script) {
     }
 }
 
-/// A key that is unusual in length or content.
+/// Returns a key that is unusual in length or content.
 fn unusual_key(script: &mut Script) -> Key {
     match script.rng.within(0..8) {
         0 => Vec::new(),

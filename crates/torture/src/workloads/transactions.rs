@@ -5,7 +5,7 @@ use crate::model::Value;
 use crate::script::Script;
 use crate::step::{Action, Step};
 
-/// A balance as the 100-byte record that TPC-B asks for.
+/// Returns a balance as the 100-byte record that TPC-B asks for.
 fn balance(amount: i64) -> Value {
     let mut record = vec![b'.'; 100];
     record[..8].copy_from_slice(&amount.to_le_bytes());

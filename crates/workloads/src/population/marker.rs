@@ -1,4 +1,4 @@
-//! The row that says how big a population is and whether it is complete.
+//! The row that has the size of a population and whether it is complete.
 //!
 //! Row `population` of the table `WORKLOAD_meta`, little-endian: format version u32, state u32 (0
 //! being populated, 1 complete), the parameters of the workload, u64 each. It is written before the
@@ -16,13 +16,13 @@ pub trait Parameters: Copy + PartialEq + fmt::Display + fmt::Debug + Send + Sync
     /// How many numbers they are.
     const COUNT: usize;
 
-    /// The parameters as numbers, [`Parameters::COUNT`] of them.
+    /// Returns the parameters as numbers, [`Parameters::COUNT`] of them.
     fn encode(&self) -> Vec<u64>;
 
-    /// The parameters that `numbers`, [`Parameters::COUNT`] of them, stand for.
+    /// Returns the parameters that `numbers`, [`Parameters::COUNT`] of them, stand for.
     fn decode(numbers: &[u64]) -> Self;
 
-    /// Refuses what makes no sense.
+    /// Refuses invalid parameters.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] says what would be right.
@@ -43,7 +43,7 @@ const KEY: &[u8] = b"population";
 const VERSION: u32 = 1;
 
 impl<P: Parameters> Marker<P> {
-    /// The row as stored.
+    /// Returns the row as stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut row = Vec::with_capacity(8 + 8 * P::COUNT);
         row.extend_from_slice(&VERSION.to_le_bytes());
@@ -54,7 +54,7 @@ impl<P: Parameters> Marker<P> {
         row
     }
 
-    /// The row stored as `row`.
+    /// Returns the row stored as `row`.
     ///
     /// # Errors
     /// [`Error::Damaged`] when it is none, or of another version.

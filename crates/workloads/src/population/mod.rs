@@ -1,9 +1,9 @@
-//! Populates databases: many threads, resumable, watched.
+//! Populates databases with many threads; a population can be resumed and observed.
 //!
-//! A population consists of portions that can be loaded side by side. The rows of a portion come in
-//! an order that is always the same, with values that are always the same, and are written in
-//! batches, one transaction each. Each batch also notes in the workload's `meta` table how many
-//! rows of the portion there are: the loading of a portion that was cut off goes on behind them.
+//! A population consists of portions that can be loaded in parallel. The rows of a portion always
+//! have the same order and the same values, and are written in batches, one transaction each. Each
+//! batch also records the number of rows so far in the workload's `meta` table, so a later run
+//! continues after them when loading was cut off.
 
 mod loader;
 mod marker;
@@ -17,12 +17,12 @@ use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::workload::{LoadOutcome, LoadProgress};
 
-/// What there is to load.
+/// The rows to load.
 pub(crate) trait Population<S: Store>: Clone + Send + Sync + 'static {
-    /// Number of portions.
+    /// Returns the number of portions.
     fn portions(&self) -> u64;
 
-    /// Rows of a portion; an estimate where the rows are a matter of chance.
+    /// Returns the number of rows of a portion; an estimate where the rows are a matter of chance.
     fn rows(&self, portion: u64) -> u64;
 
     /// Gives all rows of a portion to `loader`: each time the same rows in the same order.

@@ -27,7 +27,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Whether a loader has failed.
+    /// Returns whether a loader has failed.
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

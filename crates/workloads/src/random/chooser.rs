@@ -39,7 +39,7 @@ impl Chooser {
         }
     }
 
-    /// How many numbers there are to draw from.
+    /// Returns how many numbers there are to draw from.
     pub fn count(&self) -> u64 {
         match self {
             Self::Uniform { count } | Self::NonUniform { count, .. } => *count,

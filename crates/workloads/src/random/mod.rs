@@ -1,4 +1,4 @@
-//! Where the inputs of transactions come from: distributions over numbered rows, and strings.
+//! The inputs of transactions: distributions over numbered rows, and strings.
 
 mod chooser;
 mod text;
@@ -12,7 +12,7 @@ use duramen_sync::SplitMix64;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// A generator for the part `part` of the population of a workload: the same in every run.
+/// Returns a generator for the part `part` of the population of a workload: the same in every run.
 pub(crate) fn population_rng(workload: u64, part: u64) -> StdRng {
     StdRng::seed_from_u64(scramble(workload ^ scramble(part)))
 }

@@ -41,7 +41,7 @@ impl Zipf {
         self.last = integral(count as f64 + 0.5, self.theta);
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -61,7 +61,7 @@ impl Zipf {
     }
 }
 
-/// The integral of x^-theta from 1 to `x`.
+/// Returns the integral of x^-theta from 1 to `x`.
 fn integral(x: f64, theta: f64) -> f64 {
     let log = x.ln();
     let exponent = (1.0 - theta) * log;
@@ -70,7 +70,7 @@ fn integral(x: f64, theta: f64) -> f64 {
     ratio * log
 }
 
-/// The point up to which the integral is `area`.
+/// Returns the point up to which the integral is `area`.
 fn inverse(area: f64, theta: f64) -> f64 {
     let scaled = (area * (1.0 - theta)).max(-1.0);
     // ln(1 + s) / s, which tends to 1.

@@ -162,7 +162,7 @@ fn side_by_side<S: Store>(
     threads.into_iter().try_for_each(|thread| thread.join().expect("no check fails"))
 }
 
-/// Counters that many increase lose nothing.
+/// Counters that many connections increase lose nothing.
 fn check_lost_updates<S: Store>(store: &S) -> Result<()> {
     const ROUNDS: u64 = 100;
     let table = store.make_table("conformance_counters")?;
@@ -197,8 +197,8 @@ fn check_lost_updates<S: Store>(store: &S) -> Result<()> {
 }
 
 /// Checks that transactions that each read what another one writes behave as if they had run one
-/// after another, phantoms included: whoever finds a place empty takes it, so that no place is ever
-/// taken twice. Engines that offer snapshot isolation only fail this.
+/// after another, phantoms included: a transaction that finds a place empty takes it, so no place
+/// may be taken twice. Engines that offer only snapshot isolation fail this.
 ///
 /// # Panics
 /// When transactions are not serializable.

@@ -148,8 +148,7 @@ impl Transaction for DuramenTransaction {
     }
 }
 
-/// An acknowledgement that is still to come, if there is anything to come. Duramen is the only
-/// engine here that has such.
+/// A pending acknowledgement, or none. Only Duramen has pending acknowledgements.
 #[derive(Debug, Default)]
 #[must_use = "the transaction is acknowledged when this says so"]
 pub struct Pending(Option<Commit>);
@@ -164,13 +163,13 @@ impl Pending {
         Ok(Self(Some(commit)))
     }
 
-    /// Whether there was nothing to wait for.
+    /// Returns whether there was nothing to wait for.
     #[inline]
     pub fn is_nothing(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether [`Pending::wait`] would return at once.
+    /// Returns whether [`Pending::wait`] would return at once.
     #[inline]
     pub fn is_done(&self) -> bool {
         self.0.as_ref().is_none_or(Commit::is_done)

@@ -1,4 +1,4 @@
-//! What a workload asks of an engine.
+//! The interface of engines for workloads.
 //!
 //! The workloads are written once, against these traits, and compiled for each engine: [`Store`] is
 //! an open database, [`Connection`] what one client has of it (threads may take turns),
@@ -11,8 +11,8 @@
 //!   when it returns, unless the database was opened otherwise. An engine that offers less must say
 //!   so with its figures; what all workloads need is that no update is lost.
 //! - A transaction that is dropped is rolled back.
-//! - After an error other than a retryable one nobody uses the transaction again but to drop it;
-//!   after a retryable one ([`crate::Error::is_retryable`]) the same work is begun anew.
+//! - After an error the workload only drops the transaction; after a retryable one
+//!   ([`crate::Error::is_retryable`]) it begins the same work anew.
 //! - Keys are ordered as byte strings.
 
 pub mod conformance;
@@ -31,7 +31,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// What one client has of the database.
     type Connection: Connection<Table = Self::Table>;
 
-    /// The engine's name, for reports.
+    /// Returns the engine's name, for reports.
     fn engine(&self) -> &'static str;
 
     /// Finds the table called `name`; `None` when there is none.
@@ -75,9 +75,9 @@ pub enum Access {
     ReadWrite,
     /// Reads only.
     ReadOnly,
-    /// Reads only, each row as it was committed last; two reads may differ. For what the
-    /// specifications allow to be less than serializable, and for audits, while nobody writes: an
-    /// engine that locks need not keep locks on what was read.
+    /// Reads only, each row as it was committed last; two reads may differ. For transactions that
+    /// the specifications allow to be less than serializable, and for audits, while no transaction
+    /// writes: an engine that locks need not keep locks on what was read.
     ReadCommitted,
 }
 
@@ -217,17 +217,17 @@ impl<'k> ScanRange<'k> {
     /// All rows, upwards.
     pub const ALL: ScanRange<'static> = ScanRange { start: &[], end: None, backward: false, limit: usize::MAX };
 
-    /// The rows from `start` up to, not including, `end`, upwards.
+    /// Returns the rows from `start` up to, not including, `end`, upwards.
     pub fn new(start: &'k [u8], end: &'k [u8]) -> Self {
         Self { start, end: Some(end), backward: false, limit: usize::MAX }
     }
 
-    /// All rows from `start` on, upwards.
+    /// Returns all rows from `start` on, upwards.
     pub fn from(start: &'k [u8]) -> Self {
         Self { start, ..ScanRange::ALL }
     }
 
-    /// The same rows, downwards.
+    /// Returns the same rows, downwards.
     #[must_use]
     pub fn backward(self) -> Self {
         Self { backward: true, ..self }

@@ -13,7 +13,7 @@ use crate::audit::AuditReport;
 use crate::error::Result;
 use crate::store::{Access, Connection, Store, Transaction, for_each};
 
-/// Number of call forwardings.
+/// Returns the number of call forwardings.
 pub(super) fn count_forwardings<S: Store>(store: &S) -> Result<u64> {
     let mut connection = store.connect()?;
     let mut txn = connection.begin(Access::ReadCommitted)?;
@@ -128,7 +128,7 @@ fn check_kinds<T: Transaction>(
     };
     for_each(txn, table, |key, row| {
         count += 1;
-        // A key that is none counts for nobody and so for the wrong subscriber.
+        // An invalid key counts for no subscriber, and so as one of a wrong subscriber.
         let (s_id, kind) = decode_kind_key(key).unwrap_or((u32::MAX, 0));
         if s_id != owner {
             check(owner, &mut rows);

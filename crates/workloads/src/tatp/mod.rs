@@ -97,7 +97,7 @@ impl Forwardings {
         self.added.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// `None` when nobody counted.
+    /// `None` when they were not counted.
     fn expected(&self) -> Option<i64> {
         assert_eq!(self.open_sessions.load(Ordering::Relaxed), 0, "nothing is audited while sessions are open");
         let counted = *self.counted.lock();
@@ -144,11 +144,11 @@ impl<S: Store> Workload<S> for Tatp {
         Ok(Box::new(session::TatpSession::open(store, self.mix, self.chooser, self.forwardings.clone())?))
     }
 
-    /// Every subscriber, access info and special facility of the population is there, and nothing
-    /// else, and says what it said at first in all columns that no transaction changes; the others
-    /// hold allowed values. The index and the subscribers agree. Every call forwarding belongs to a
-    /// special facility, and there are as many as the transactions of this object's sessions must
-    /// have left.
+    /// Checks that exactly the subscribers, access infos and special facilities of the population
+    /// are there, with their first values in all columns that no transaction changes and with
+    /// allowed values in the others. The index and the subscribers must agree. Every call
+    /// forwarding must belong to a special facility, and there must be as many as the transactions
+    /// of this object's sessions have left.
     fn audit(&self, store: &S) -> Result<AuditReport> {
         population::audit(store, self.scale, |report| {
             audit::audit(store, self.scale, self.forwardings.expected(), report)

@@ -62,7 +62,7 @@ impl Profile {
     }
 }
 
-/// A call forwarding that ends 1 to `longest` hours after `from`, to a random number.
+/// Returns a call forwarding that ends 1 to `longest` hours after `from`, to a random number.
 pub(super) fn forwarding(rng: &mut StdRng, from: u8, longest: u8) -> CallForwarding {
     let mut row: CallForwarding = [0; _];
     row[super::row::END_TIME] = from + rng.random_range(1..=longest);

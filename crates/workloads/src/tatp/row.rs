@@ -14,36 +14,37 @@
 /// Digits of a subscriber's number.
 pub const NUMBER_LEN: usize = 15;
 
-/// Key of a subscriber.
+/// Returns the key of a subscriber.
 pub fn subscriber_key(s_id: u32) -> [u8; 4] {
     s_id.to_be_bytes()
 }
 
-/// Key of a row of `tatp_access_info` or `tatp_special_facility`; `kind` is ai_type or sf_type.
+/// Returns the key of a row of `tatp_access_info` or `tatp_special_facility`; `kind` is ai_type or
+/// sf_type.
 pub fn kind_key(s_id: u32, kind: u8) -> [u8; 5] {
     let [a, b, c, d] = s_id.to_be_bytes();
     [a, b, c, d, kind]
 }
 
-/// The parts of a key of `tatp_access_info` or `tatp_special_facility`.
+/// Returns the parts of a key of `tatp_access_info` or `tatp_special_facility`.
 pub fn decode_kind_key(key: &[u8]) -> Option<(u32, u8)> {
     let [a, b, c, d, kind] = <[u8; 5]>::try_from(key).ok()?;
     Some((u32::from_be_bytes([a, b, c, d]), kind))
 }
 
-/// Key of a row of `tatp_call_forwarding`.
+/// Returns the key of a row of `tatp_call_forwarding`.
 pub fn forwarding_key(s_id: u32, sf_type: u8, start_time: u8) -> [u8; 6] {
     let [a, b, c, d] = s_id.to_be_bytes();
     [a, b, c, d, sf_type, start_time]
 }
 
-/// The parts of a key of `tatp_call_forwarding`.
+/// Returns the parts of a key of `tatp_call_forwarding`.
 pub fn decode_forwarding_key(key: &[u8]) -> Option<(u32, u8, u8)> {
     let [a, b, c, d, sf_type, start_time] = <[u8; 6]>::try_from(key).ok()?;
     Some((u32::from_be_bytes([a, b, c, d]), sf_type, start_time))
 }
 
-/// The number of the subscriber `s_id`: its digits with zeros in front.
+/// Returns the number of the subscriber `s_id`: its digits with zeros in front.
 pub fn sub_nbr(s_id: u32) -> [u8; NUMBER_LEN] {
     let mut digits = [b'0'; NUMBER_LEN];
     let mut rest = s_id;
@@ -84,7 +85,7 @@ impl Subscriber {
     /// Where vlr_location is in a row.
     pub const VLR_LOCATION: usize = 53;
 
-    /// The row as stored.
+    /// Returns the row as stored.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut row = [0; Self::LEN];
         row[..4].copy_from_slice(&self.s_id.to_le_bytes());
@@ -97,7 +98,7 @@ impl Subscriber {
         row
     }
 
-    /// The row stored as `row`; `None` when it has the wrong length.
+    /// Returns the row stored as `row`; `None` when it has the wrong length.
     pub fn decode(row: &[u8]) -> Option<Self> {
         let row: &[u8; Self::LEN] = row.try_into().ok()?;
         let number = |at: usize| u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);

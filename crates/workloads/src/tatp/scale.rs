@@ -20,7 +20,7 @@ impl Scale {
         Self { subscribers: factor * 100_000 }
     }
 
-    /// The specification's non-uniform distribution of subscribers.
+    /// Returns the specification's non-uniform distribution of subscribers.
     pub fn chooser(&self) -> Chooser {
         let a = match self.subscribers {
             ..=1_000_000 => 65_535,

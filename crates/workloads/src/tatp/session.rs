@@ -175,7 +175,7 @@ fn get_subscriber_data<C: Connection>(
     Ok((true, txn.commit_for(acknowledge)?))
 }
 
-/// The numbers to which a call at `start_time` is forwarded until after `end_time`.
+/// Returns the numbers to which a call at `start_time` is forwarded until after `end_time`.
 #[inline]
 fn get_new_destination<C: Connection>(
     connection: &mut C,

@@ -1,9 +1,9 @@
 //! The consistency conditions of TPC-B.
 //!
 //! The specification asks that the balance of every branch equals the sum of its tellers' balances
-//! and the sum of its history. On top of that the audit compares every teller and every account
-//! with its own history, which notices a lost update that another one makes up for, and requires
-//! that no terminal's history has a hole.
+//! and the sum of its history. The audit also compares every teller and every account with its own
+//! history, which reveals lost updates that cancel out, and requires that no terminal's history has
+//! a hole.
 
 use std::collections::HashMap;
 

@@ -105,10 +105,10 @@ impl<S: Store> Workload<S> for Tpcb {
         Ok(Box::new(session::TpcbSession::open(store, self.choosers, client, ledger, last)?))
     }
 
-    /// Sums of accounts, tellers, branches and history are equal; so are each branch, its tellers
-    /// and its history, each teller and its history, each account and its history; the numbers of
-    /// rows are right; every commit that a session of this object saw acknowledged is in the
-    /// history, and no terminal's history has a hole.
+    /// Checks that the sums of accounts, tellers, branches and history are equal, also for each
+    /// branch with its tellers and its history, and for each teller and each account with its
+    /// history. The numbers of rows must be right, every commit that was acknowledged to a session
+    /// of this object must be in the history, and no terminal's history may have a hole.
     fn audit(&self, store: &S) -> Result<AuditReport> {
         let acknowledged = self.last_acknowledged.lock().clone();
         population::audit(store, self.scale, |report| audit::audit(store, self.scale, &acknowledged, report))

@@ -14,17 +14,17 @@ pub const BALANCE_ROW_LEN: usize = 100;
 /// Bytes of a history row: the least that the specification allows.
 pub const HISTORY_ROW_LEN: usize = 50;
 
-/// Key of a branch, teller or account.
+/// Returns the key of a branch, teller or account.
 pub fn id_key(id: u64) -> [u8; 8] {
     id.to_be_bytes()
 }
 
-/// The id in a branch, teller or account key.
+/// Returns the id in a branch, teller or account key.
 pub fn decode_id_key(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.try_into().ok()?))
 }
 
-/// The little-endian number at `at`, if the row has it.
+/// Returns the little-endian number at `at`, if the row has it.
 fn number(row: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(row.get(at..at + 8)?.try_into().ok()?))
 }
@@ -41,7 +41,7 @@ pub struct BalanceRow {
 }
 
 impl BalanceRow {
-    /// The row as stored.
+    /// Returns the row as stored.
     pub fn encode(&self) -> [u8; BALANCE_ROW_LEN] {
         let mut row = [b' '; BALANCE_ROW_LEN];
         row[..8].copy_from_slice(&self.id.to_le_bytes());
@@ -50,7 +50,7 @@ impl BalanceRow {
         row
     }
 
-    /// The row stored as `row`; `None` when it has the wrong length.
+    /// Returns the row stored as `row`; `None` when it has the wrong length.
     pub fn decode(row: &[u8]) -> Option<Self> {
         if row.len() != BALANCE_ROW_LEN {
             return None;
@@ -72,7 +72,7 @@ impl HistoryKey {
     /// Bytes of an encoded key.
     pub const LEN: usize = 12;
 
-    /// The key as stored.
+    /// Returns the key as stored.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut key = [0; Self::LEN];
         key[..4].copy_from_slice(&self.terminal.to_be_bytes());
@@ -80,7 +80,7 @@ impl HistoryKey {
         key
     }
 
-    /// The key stored as `key`; `None` when it has the wrong length.
+    /// Returns the key stored as `key`; `None` when it has the wrong length.
     pub fn decode(key: &[u8]) -> Option<Self> {
         let (terminal, sequence) = key.split_first_chunk::<4>()?;
         Some(Self { terminal: u32::from_be_bytes(*terminal), sequence: u64::from_be_bytes(sequence.try_into().ok()?) })
@@ -103,7 +103,7 @@ pub struct HistoryRow {
 }
 
 impl HistoryRow {
-    /// The row as stored.
+    /// Returns the row as stored.
     pub fn encode(&self) -> [u8; HISTORY_ROW_LEN] {
         let mut row = [b' '; HISTORY_ROW_LEN];
         let fields = [self.teller, self.branch, self.account, self.delta.cast_unsigned(), self.time];
@@ -113,7 +113,7 @@ impl HistoryRow {
         row
     }
 
-    /// The row stored as `row`; `None` when it has the wrong length.
+    /// Returns the row stored as `row`; `None` when it has the wrong length.
     pub fn decode(row: &[u8]) -> Option<Self> {
         if row.len() != HISTORY_ROW_LEN {
             return None;

@@ -18,32 +18,32 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The specification's ratios: 10 tellers and 100,000 accounts for each branch.
+    /// Returns the specification's ratios: 10 tellers and 100,000 accounts for each branch.
     pub const fn standard(branches: u64) -> Self {
         Self { branches, tellers_per_branch: 10, accounts_per_branch: 100_000 }
     }
 
-    /// Tellers of all branches.
+    /// Returns the number of tellers of all branches.
     pub const fn tellers(&self) -> u64 {
         self.branches * self.tellers_per_branch
     }
 
-    /// Accounts of all branches.
+    /// Returns the number of accounts of all branches.
     pub const fn accounts(&self) -> u64 {
         self.branches * self.accounts_per_branch
     }
 
-    /// Rows of a fresh population.
+    /// Returns the number of rows of a fresh population.
     pub const fn rows(&self) -> u64 {
         self.branches + self.tellers() + self.accounts()
     }
 
-    /// Numbers of the tellers of `branch`.
+    /// Returns the numbers of the tellers of `branch`.
     pub const fn tellers_of(&self, branch: u64) -> Range<u64> {
         branch * self.tellers_per_branch..(branch + 1) * self.tellers_per_branch
     }
 
-    /// Numbers of the accounts of `branch`.
+    /// Returns the numbers of the accounts of `branch`.
     pub const fn accounts_of(&self, branch: u64) -> Range<u64> {
         branch * self.accounts_per_branch..(branch + 1) * self.accounts_per_branch
     }

@@ -119,7 +119,7 @@ fn add<T: Transaction>(txn: &mut T, table: &T::Table, name: &str, id: u64, delta
     .ok_or_else(|| damaged("is missing"))?
 }
 
-/// Sequence of the last history row of `terminal`; 0 when there is none.
+/// Returns the sequence of the last history row of `terminal`; 0 when there is none.
 fn last_sequence<C: Connection>(connection: &mut C, history: &C::Table, terminal: u32) -> Result<u64> {
     let key = |sequence| HistoryKey { terminal, sequence }.encode();
     let (start, end) = (key(0), key(u64::MAX));
@@ -155,8 +155,7 @@ impl<S: Store> Session for TpcbSession<S> {
         }
         let pending = txn.commit_for(acknowledge)?;
         self.sequence = key.sequence;
-        // The transaction's answer to its terminal: nobody looks at it here, but it must have been
-        // computed.
+        // The transaction's answer to its terminal. It is not used here, but it must be computed.
         std::hint::black_box(balance);
         Ok(Executed { done: Done::committed(0), pending })
     }

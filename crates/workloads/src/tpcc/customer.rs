@@ -8,8 +8,8 @@ use super::{key, row};
 use crate::error::Result;
 use crate::store::{ScanRange, Transaction};
 
-/// The number of the customer: of those with its last name the middle one, rounded up, in the order
-/// of first names.
+/// Returns the number of the customer: of those with its last name the middle one, rounded up, in
+/// the order of first names.
 #[inline]
 pub(super) fn find<T: Transaction>(
     txn: &mut T,

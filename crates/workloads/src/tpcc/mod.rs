@@ -133,9 +133,9 @@ impl<S: Store> Workload<S> for Tpcc {
         Ok(Box::new(session::TpccSession::open(store, random::Choosers::new(self.scale), self.mix, client)?))
     }
 
-    /// The specification's consistency conditions 1 to 12 (clause 3.3.2); the indexes agree with
-    /// their tables; every stock has lost exactly what the order lines say; each terminal's history
-    /// is without holes.
+    /// Checks the specification's consistency conditions 1 to 12 (clause 3.3.2). The indexes must
+    /// agree with their tables, every stock must have lost exactly what the order lines say, and no
+    /// terminal's history may have holes.
     fn audit(&self, store: &S) -> Result<AuditReport> {
         population::audit(store, self.scale, |report| audit::audit(store, self.scale, report))
     }

@@ -32,7 +32,7 @@ impl Choosers {
     }
 }
 
-/// The last names that the population draws.
+/// Returns the last names that the population draws.
 pub(super) fn loaded_names(scale: Scale) -> Chooser {
     names(scale, C_LAST_LOADED)
 }
@@ -70,7 +70,7 @@ pub(super) fn digits<const N: usize>(rng: &mut StdRng) -> [u8; N] {
     digits
 }
 
-/// A text for an item or a stock: 26 to 50 characters, of which one in ten has "ORIGINAL"
+/// Returns a text for an item or a stock: 26 to 50 characters, of which one in ten has "ORIGINAL"
 /// somewhere.
 pub(super) fn brand(rng: &mut StdRng) -> Vec<u8> {
     let mut data = vec![0; rng.random_range(26..=50)];
@@ -82,7 +82,7 @@ pub(super) fn brand(rng: &mut StdRng) -> Vec<u8> {
     data
 }
 
-/// An address.
+/// Returns an address.
 pub(super) fn address(rng: &mut StdRng) -> Address {
     let mut state = [0; 2];
     fill_letters(rng, &mut state);

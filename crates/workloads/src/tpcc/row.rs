@@ -113,7 +113,7 @@ layout! {
         pub c_id: u16,
         /// When it was entered.
         pub entry_d: u64,
-        /// Who delivered it.
+        /// The carrier that delivered it.
         pub carrier_id: u8,
         /// Number of order lines.
         pub ol_cnt: u8,
@@ -168,18 +168,18 @@ layout! {
 }
 
 impl Stock {
-    /// The information about district `d`, 1 to 10, in a row.
+    /// Returns the information about district `d`, 1 to 10, in a row.
     pub fn dist_info(row: &[u8], d: u8) -> Option<[u8; 24]> {
         row.get(Self::LEN + 24 * usize::from(d.checked_sub(1)?)..)?.first_chunk().copied()
     }
 
-    /// The text in a row.
+    /// Returns the text in a row.
     pub fn data(row: &[u8]) -> &[u8] {
         row.get(Self::LEN + 240..).unwrap_or_default()
     }
 }
 
-/// Whether an item's or a stock's text marks it as an original brand.
+/// Returns whether an item's or a stock's text marks it as an original brand.
 pub(super) fn is_original(data: &[u8]) -> bool {
     data.windows(8).any(|window| window == b"ORIGINAL")
 }

@@ -20,17 +20,17 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The specification's numbers of rows for each warehouse.
+    /// Returns the specification's numbers of rows for each warehouse.
     pub const fn standard(warehouses: u64) -> Self {
         Self { warehouses, customers: 3_000, items: 100_000 }
     }
 
-    /// A smaller database, for tests.
+    /// Returns a smaller database, for tests.
     pub const fn small(warehouses: u64, customers: u64) -> Self {
         Self { warehouses, customers, items: customers * 10 }
     }
 
-    /// The orders of a district's population that have been delivered: seven in ten.
+    /// Returns the orders of a district's population that have been delivered: seven in ten.
     pub const fn delivered(&self) -> u64 {
         self.customers * 7 / 10
     }

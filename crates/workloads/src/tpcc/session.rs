@@ -24,7 +24,7 @@ pub(super) struct Context<T> {
     pub(super) d: u8,
     /// Where the terminal's next history row goes.
     pub(super) history_key: [u8; 12],
-    /// Room for a row, and for what has to be remembered of rows.
+    /// Space for a row, and for parts of rows that a transaction needs later.
     pub(super) bytes: Vec<u8>,
     pub(super) numbers: Vec<u32>,
 }
@@ -59,7 +59,7 @@ impl<S: Store> TpccSession<S> {
     }
 }
 
-/// Number of the last history row of `terminal`; 0 when there is none.
+/// Returns the number of the last history row of `terminal`; 0 when there is none.
 fn last_history<C: Connection>(connection: &mut C, tables: &Tables<C::Table>, terminal: u32) -> Result<u64> {
     let (first, end) = (key::history(terminal, 0), key::history(terminal + 1, 0));
     let mut last = 0;
@@ -131,7 +131,7 @@ impl<S: Store> Session for TpccSession<S> {
     }
 }
 
-/// The error for a row that must be there and is not, or is too short.
+/// Returns the error for a row that must be there and is not, or is too short.
 #[cold]
 pub(super) fn damaged(what: &str, key: &[u8]) -> Error {
     let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();

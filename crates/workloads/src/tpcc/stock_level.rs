@@ -11,7 +11,7 @@ use super::session::{Context, damaged};
 use crate::error::Result;
 use crate::store::{ScanRange, Transaction};
 
-/// How many orders are looked at.
+/// How many orders are read.
 const LAST_ORDERS: u32 = 20;
 
 pub(super) fn run<T: Transaction>(txn: &mut T, context: &mut Context<T::Table>, inputs: &StockLevel) -> Result<()> {

@@ -93,8 +93,8 @@ impl<S: Store> Workload<S> for Ycsb {
         Ok(Box::new(session::YcsbSession::open(store, table, self.scale, self.mix, self.skew, self.records.clone())?))
     }
 
-    /// Every record of the population is there, and every one that this object's sessions inserted;
-    /// no field of any record is torn, mixed up or under a wrong key.
+    /// Checks that every record of the population is there, and every record that this object's
+    /// sessions inserted. No field of any record may be torn, mixed up or under a wrong key.
     fn audit(&self, store: &S) -> Result<AuditReport> {
         population::audit(store, self.scale, |report| audit::audit(store, self.scale, self.records.inserted(), report))
     }

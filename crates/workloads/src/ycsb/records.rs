@@ -1,4 +1,4 @@
-//! Which records there are beyond the population: what all clients share of it.
+//! The records beyond the population, as all clients share them.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{CachePadded, Mutex};
@@ -11,7 +11,7 @@ use crate::store::{Access, Store, transact};
 /// leave a hole.
 #[derive(Default, Debug)]
 pub(super) struct Records {
-    /// The first number that this object has given out; `None` until somebody looked.
+    /// The first number that this object has given out; `None` until a client has searched for it.
     first: Mutex<Option<u64>>,
     next: CachePadded<AtomicU64>,
     /// Acknowledged inserts of this object's clients.
@@ -30,12 +30,12 @@ impl Records {
         Ok(())
     }
 
-    /// A number for a new record.
+    /// Returns a number for a new record.
     pub(super) fn take(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The number behind the last one given out.
+    /// Returns the number behind the last one given out.
     pub(super) fn end(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
@@ -53,9 +53,9 @@ impl Records {
     }
 }
 
-/// A number at which there is no record, behind `records` and probably all others: found in steps
-/// that double, then by halving. Holes that clients left may end the search early, which costs
-/// inserts a second try and nothing else.
+/// Searches for a number without a record, behind `records` and probably all others: in steps that
+/// double, then by halving. Holes that clients left may end the search early; inserts then need a
+/// second try.
 fn find_end<S: Store>(store: &S, table: &S::Table, records: u64) -> Result<u64> {
     let mut connection = store.connect()?;
     let mut is_there = |number| {

@@ -22,7 +22,7 @@ const HEAD_LEN: usize = 16;
 /// A field as stored.
 pub type Field = [u8; FIELD_LEN];
 
-/// Key of record `number`.
+/// Returns the key of record `number`.
 pub fn key(number: u64) -> [u8; KEY_LEN] {
     let mut key = *b"user00000000000000000000";
     let mut rest = scramble(number);
@@ -33,7 +33,7 @@ pub fn key(number: u64) -> [u8; KEY_LEN] {
     key
 }
 
-/// A field of record `number`, with the content that follows from `seed`.
+/// Returns a field of record `number`, with the content that follows from `seed`.
 pub fn field(number: u64, seed: u64) -> Field {
     let mut field = [0; FIELD_LEN];
     field[..8].copy_from_slice(&number.to_le_bytes());
@@ -46,7 +46,7 @@ pub fn field(number: u64, seed: u64) -> Field {
     field
 }
 
-/// A row of record `number` as the population and inserts make it.
+/// Returns a row of record `number` as the population and inserts make it.
 pub fn row(number: u64, seed: u64) -> [u8; ROW_LEN] {
     let mut row = [0; ROW_LEN];
     for (place, at) in row.chunks_exact_mut(FIELD_LEN).zip(0..) {
@@ -55,7 +55,7 @@ pub fn row(number: u64, seed: u64) -> [u8; ROW_LEN] {
     row
 }
 
-/// The record number of a row whose fields are all as they should be.
+/// Returns the record number of a row whose fields are all as they should be.
 pub fn check_row(row: &[u8]) -> Option<u64> {
     let (fields, []) = row.as_chunks::<FIELD_LEN>() else { return None };
     if fields.len() != FIELDS {

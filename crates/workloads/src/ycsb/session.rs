@@ -57,13 +57,13 @@ impl<S: Store> YcsbSession<S> {
         Ok(Self { connection, table, scale, mix, zipf, records, inputs: Inputs::Read { number: 0 } })
     }
 
-    /// A record, popular ones more often; which ones are popular has nothing to do with where they
-    /// are.
+    /// Draws a record, popular ones more often; popularity is independent of the position in the
+    /// table.
     fn popular(&self, rng: &mut StdRng) -> u64 {
         scramble(self.zipf.draw(rng)) % self.scale.records
     }
 
-    /// A record, recent ones more often.
+    /// Returns a record, recent ones more often.
     fn recent(&mut self, rng: &mut StdRng) -> u64 {
         let end = self.records.end();
         if end != self.zipf.count() {
@@ -110,7 +110,7 @@ impl<S: Store> Session for YcsbSession<S> {
                 let mut txn = self.connection.begin(Access::ReadOnly)?;
                 let row = txn.get(&self.table, &row::key(number), copy)?;
                 let done = match row {
-                    // A record whose insert is on its way may be missing.
+                    // A record whose insert is in flight may be missing.
                     None if number >= self.scale.records => Done::declined(0),
                     None => return Err(missing(number)),
                     Some(row) => {
@@ -156,7 +156,7 @@ impl<S: Store> Session for YcsbSession<S> {
     }
 }
 
-/// The whole record: the client wants all its fields.
+/// Returns the whole record: the client wants all its fields.
 #[inline]
 fn copy(row: &[u8]) -> Option<[u8; ROW_LEN]> {
     row.try_into().ok()

@@ -40,7 +40,7 @@ impl Experiment for Slots {
         let consolidated = &figures[0].series[..threads.len()];
         let most = consolidated.last().expect("there is a number of threads");
         let peak = most.points.iter().map(|point| point.1).fold(f64::NAN, f64::max);
-        // Among numbers of slots that make no difference, the middle one.
+        // The middle one of the numbers of slots that make no difference.
         let alike: Vec<f64> = most.points.iter().filter(|point| point.1 >= ALIKE * peak).map(|point| point.0).collect();
         let best = alike.get(alike.len() / 2).copied().unwrap_or(f64::NAN);
         let near = most.points.iter().filter(|point| (point.0 - best).abs() <= 1.0).map(|point| point.1 / peak);

@@ -81,19 +81,23 @@ impl Experiment for Bars {
     fn about(&self) -> About {
         About {
             id: "A17m",
-            title: "where the time goes as the bottlenecks of the log are removed, TPC-B with 60 clients on 64 contexts",
+            title: "where the time goes as the bottlenecks of the log are removed, TPC-B with 60 clients on 64 \
+                contexts",
             source: "Aether (VLDB Journal 2012), Fig. 2",
             world: SIMULATED,
-            found: "the baseline leaves the machine idle for 75 % of the time, with early lock release it is idle for 40 %, with \
-                    flush pipelining not at all; what is left is contention for the log buffer, which the last step removes",
-            wanted: "idle time falls with early lock release and again with flush pipelining, and is then at most 10 %; contention for \
-                     the log falls with the last step",
+            found: "the baseline leaves the machine idle for 75 % of the time, with early lock release it is idle \
+                    for 40 %, with flush pipelining not at all; what is left is contention for the log buffer, \
+                    which the last step removes",
+            wanted: "idle time falls with early lock release and again with flush pipelining, and is then at most \
+                     10 %; contention for the log falls with the last step",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "sixty clients share ten branches, so with flush pipelining they wait for each other's row locks for two thirds of the time, which this figure counts as idle. Without waiting for locks the machine is idle for less than 0.03 of the time",
+            "sixty clients share ten branches, so with flush pipelining they wait for each other's row locks for \
+             two thirds of the time, which this figure counts as idle. Without waiting for locks the machine is \
+             idle for less than 0.03 of the time",
         )
     }
 

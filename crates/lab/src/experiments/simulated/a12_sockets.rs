@@ -29,8 +29,8 @@ impl Experiment for Sockets {
             title: "log insertions of 120 bytes over several sockets: one array, an array per socket, a log per socket",
             source: "Aether (VLDB Journal 2012), Fig. 13",
             world: SIMULATED,
-            found: "plain CD loses half of its throughput with each of the first threads and collapses past 32; an array per socket cures \
-                    the collapse, not the first loss; a log per socket is linear",
+            found: "plain CD loses half of its throughput with each of the first threads and collapses past 32; \
+                    an array per socket cures the collapse, not the first loss; a log per socket is linear",
             wanted: "all three shapes",
         }
     }

@@ -1,4 +1,4 @@
-//! A14: pages that wander from socket to socket.
+//! A14: pages that move from socket to socket.
 
 use std::time::Duration;
 
@@ -29,10 +29,11 @@ impl Experiment for Migration {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "TATP's clients draw their subscribers evenly, so the last visit to a leaf was from another of the four sockets in \
-             three of four cases, less what one client visits again. That is more than in the paper with any number of threads \
-             from four on, and close to the upper end of what counts as reproduced: on which side of it the last point falls \
-             differs from version to version. TPC-C's clients mostly visit the pages of their own warehouses.",
+            "TATP's clients draw their subscribers evenly, so the last visit to a leaf was from another of the \
+             four sockets in three of four cases, less what one client visits again. That is more than in the \
+             paper with any number of threads from four on, and close to the upper end of what counts as \
+             reproduced: on which side of it the last point falls differs from version to version. TPC-C's \
+             clients mostly visit the pages of their own warehouses.",
         )
     }
 
@@ -74,7 +75,7 @@ impl Experiment for Migration {
     }
 }
 
-/// The figures of several workloads as one.
+/// Returns the figures of several workloads as one.
 fn merged(figures: Vec<(&str, Figure)>) -> Figure {
     let mut series = Vec::new();
     let mut all = None;

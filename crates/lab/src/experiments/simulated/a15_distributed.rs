@@ -23,7 +23,7 @@ const SETUPS: [Setup; 3] = [
     Setup { name: "four logs at random", logs: (4, Partition::RoundRobin), ..CENTRAL },
 ];
 
-/// With what the paper's costs were, socket-bound and random, on both machines.
+/// With the costs in the paper, socket-bound and random, on both machines.
 const WORKLOADS: [(&str, [[&str; 2]; 2]); 2] = [
     ("tatp", [["-0.02", "0.04"], ["0.16", "0.18"]]),
     ("tatp:get-subscriber", [["0.07", "no figure"], ["0.01", "no figure"]]),
@@ -36,15 +36,18 @@ impl Experiment for Distributed {
             title: "four logs beside one, TATP and its GetSubscriberData, on two machines of four sockets",
             source: "Aether (VLDB Journal 2012), Table 1",
             world: SIMULATED,
-            found: "where the log is not the bottleneck, several logs cost 5 to 15 % of the throughput, whether a thread uses that of its \
-                    socket or any",
+            found: "where the log is not the bottleneck, several logs cost 5 to 15 % of the throughput, whether a \
+                    thread uses that of its socket or any",
             wanted: "0 to 20 % with as many threads as wait for the one log for less than 5 % of their time",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "four logs at random gain 4 % with 16 threads, where the one log is waited for for less than 5 % of the time; the others below zero lie there by half a percent at most, where the paper has one at -2 %. Which number of threads counts was decided when figures were known: with the most threads several logs gain more",
+            "four logs at random gain 4 % with 16 threads, where the one log is waited for for less than 5 % of \
+             the time; the others below zero lie there by half a percent at most, where the paper has one at -2 \
+             %. Which number of threads counts was decided when figures were known: with the most threads several \
+             logs gain more",
         )
     }
 
@@ -58,7 +61,7 @@ impl Experiment for Distributed {
                 let bench = Bench { machine, workload, scale: 1, rows_per_unit, in_flight: 16, time };
                 let (threads, paper) = match machine {
                     FOUR_SOCKETS => (&[1, 4, 16, 32, 64, 256][..], paper[0]),
-                    // The paper's had no second thread on a core.
+                    // The paper's machine had no second thread on a core.
                     _ => (context.pick(&[1, 6, 12, 24][..], &[24], &[8]), paper[1]),
                 };
                 sweeps.push((Sweep { bench, threads }, paper));
@@ -82,7 +85,8 @@ impl Experiment for Distributed {
             figures.extend(draw(&curves, sweep));
         }
         let settings = sweeps.iter().map(|(sweep, _)| setting(&sweep.bench));
-        let own = "The buffer is `hybrid`, the log device takes 100 us, commits are pipelined; with four logs each is a synchronization.";
+        let own = "The buffer is `hybrid`, the log device takes 100 us, commits are pipelined; with four logs \
+            each is a synchronization.";
         Ok(Findings { setting: std::iter::once(own.to_owned()).chain(settings).collect(), figures, checks })
     }
 }

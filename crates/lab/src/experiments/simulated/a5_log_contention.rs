@@ -17,8 +17,8 @@ impl Experiment for LogContention {
             title: "where the time goes under load with the mutex buffer, TATP UpdateLocation",
             source: "Aether (VLDB Journal 2012), Fig. 8",
             world: SIMULATED,
-            found: "with early lock release and flush pipelining, and the mutex for a log buffer, contention for the log takes more \
-                    than 35 % of the time at high load",
+            found: "with early lock release and flush pipelining, and the mutex for a log buffer, contention for \
+                    the log takes more than 35 % of the time at high load",
             wanted: "at least 30 % of the time at 60 contexts or more",
         }
     }

@@ -17,8 +17,9 @@ impl Experiment for Threads {
             title: "log insertions of 120 bytes by 1 to 64 threads, design by design",
             source: "Aether (VLDB Journal 2012), Fig. 9 left",
             world: SIMULATED,
-            found: "the mutex saturates and then falls; consolidation (C) starts lower and then scales linearly; decoupling (D) is \
-                    better early and degrades; both together (CD) are best and nearly linear, about 20 times the mutex at 64",
+            found: "the mutex saturates and then falls; consolidation (C) starts lower and then scales linearly; \
+                    decoupling (D) is better early and degrades; both together (CD) are best and nearly linear, \
+                    about 20 times the mutex at 64",
             wanted: "the order of the designs at 1, 4, 16 and 64 threads, and CD at least 10 times the mutex at 64",
         }
     }

@@ -32,15 +32,18 @@ impl Experiment for RecordSize {
             title: "log insertions of 48 bytes to 12 kB by 64 threads, design by design",
             source: "Aether (VLDB Journal 2012), Fig. 9 right",
             world: SIMULATED,
-            found: "consolidation (C) beats decoupling (D) for small records and D beats C above about 1 kB; both together (CD) are \
-                    best everywhere; in the end all are limited by memory bandwidth",
+            found: "consolidation (C) beats decoupling (D) for small records and D beats C above about 1 kB; both \
+                    together (CD) are best everywhere; in the end all are limited by memory bandwidth",
             wanted: "D overtakes C between 256 bytes and 4 kB, CD is best everywhere",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "the groups of C are filled in one after the other, and one context of this machine copies 0.31 GB/s, as the mutex shows: C is limited by the copying of ten to twelve members at a time, D and CD by the published bandwidth of memory, of which they reach 10 to 11 GB/s. In the paper that limit lies at about 2 GB/s, which C reaches here, too",
+            "the groups of C are filled in one after the other, and one context of this machine copies 0.31 GB/s, \
+             as the mutex shows: C is limited by the copying of ten to twelve members at a time, D and CD by the \
+             published bandwidth of memory, of which they reach 10 to 11 GB/s. In the paper that limit lies at \
+             about 2 GB/s, which C reaches here, too",
         )
     }
 
@@ -112,15 +115,17 @@ impl Experiment for ThreadLocal {
             title: "log insertions into thread-local memory that stays in a cache",
             source: "Aether (VLDB Journal 2012), section 6.3",
             world: SIMULATED,
-            found: "with the limit of memory bandwidth removed CD goes on scaling with the record size, to 21 GB/s, about 10 times \
-                    the shared buffer's",
+            found: "with the limit of memory bandwidth removed CD goes on scaling with the record size, to 21 \
+                    GB/s, about 10 times the shared buffer's",
             wanted: "at least 4 times the bandwidth of the shared buffer at 12 kB",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "the shared buffer comes to 10 to 12 GB/s, for which memory reads and writes 21 GB/s in all, its published bandwidth; in the paper it comes to about 2 GB/s. The thread-local memory is limited by the copying of 64 contexts",
+            "the shared buffer comes to 10 to 12 GB/s, for which memory reads and writes 21 GB/s in all, its \
+             published bandwidth; in the paper it comes to about 2 GB/s. The thread-local memory is limited by \
+             the copying of 64 contexts",
         )
     }
 

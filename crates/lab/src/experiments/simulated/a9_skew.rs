@@ -13,8 +13,8 @@ use duramen_wal::measure::BufferLoad;
 /// Robustness to skewed record sizes.
 pub(crate) struct Skew;
 
-/// The design of the paper, where an early release waits for its turn; the one that is called CD
-/// alone leaves a note then.
+/// The design of the paper, in which an early release waits for its turn; the design called CD
+/// alone leaves an early-release entry.
 const PAPER: &str = "CD, each waits for its turn";
 
 /// Small records between two large ones, of each thread.
@@ -28,14 +28,17 @@ impl Experiment for Skew {
             title: "log insertions of 48 bytes with one large record after every 60",
             source: "Aether (VLDB Journal 2012), Fig. 10",
             world: SIMULATED,
-            found: "CD and CDE are alike up to outliers of 8 kB; CDE is up to twice CD above 65 kB, and about 10 % slower without outliers",
+            found: "CD and CDE are alike up to outliers of 8 kB; CDE is up to twice CD above 65 kB, and about 10 \
+                % slower without outliers",
             wanted: "CDE at least 1.5 times CD with outliers of 128 kB, both alike up to 8 kB",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "CDE is ahead of the paper's CD from outliers of 8 kB on, not only beyond: by 29 %, where 25 % count as alike here. It lies at the edge: when the slots of the whole pool were used in turn, so that each had left the caches before it was used again, it was 23 %",
+            "CDE is ahead of the paper's CD from outliers of 8 kB on, not only beyond: by 29 %, where 25 % count \
+             as alike here. It lies at the edge: when the slots of the whole pool were used in turn, so that each \
+             had left the caches before it was used again, it was 23 %",
         )
     }
 
@@ -82,8 +85,8 @@ impl Experiment for Skew {
         ];
         let mut setting: Vec<_> = machines.iter().map(|&machine| setting_with(machine, load)).collect();
         setting.push(
-            "The paper's CD is the one in which each waits for its turn to release; the checks are about that. This log's CD \
-             leaves a note instead, which delegates the release as CDE does, but without a queue."
+            "The paper's CD is the one in which each waits for its turn to release; the checks are about that. \
+             This log's CD leaves a note instead, which delegates the release as CDE does, but without a queue."
                 .to_owned(),
         );
         Ok(Findings { setting, figures, checks })

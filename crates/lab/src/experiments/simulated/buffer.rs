@@ -20,9 +20,9 @@ pub(super) const DESIGNS: [(InsertDesign, &str); 6] = [
     (InsertDesign::Reserved, "reserved"),
 ];
 
-/// Records of the average size of the paper's workloads, for 4 ms: figures of 1 ms hung on the seed
-/// of the threads' random numbers, 32 threads of A12 by 20 %, and still had much of the start in
-/// them.
+/// Records of the average size of the paper's workloads, for 4 ms. Figures of 1 ms depended on the
+/// seed of the threads' random numbers (32 threads of A12 by 20 %), and the start was a large part
+/// of them.
 pub(super) fn load(threads: usize) -> BufferLoad {
     BufferLoad {
         threads,
@@ -60,7 +60,7 @@ fn simulate(machine: &'static str, _: InsertDesign, _: BufferLoad) -> Result<Buf
     Err(crate::error::Error::NotSimulated { machine })
 }
 
-/// The series called `name`.
+/// Returns the series called `name`.
 pub(super) fn named<'a>(series: &'a [Series], name: &str) -> &'a Series {
     series.iter().find(|series| series.name == name).expect("every design is measured")
 }
@@ -73,9 +73,10 @@ pub(super) fn setting(machine: Machine) -> String {
 /// How it was set up, with loads like this.
 pub(super) fn setting_with(machine: Machine, load: BufferLoad) -> String {
     format!(
-        "Simulated machine: {}. The log buffer alone, 64 MiB, without flushes, as in section 6.3 of the paper, with a pool of \
-         {} slots; the code is that of the product, its caches, memory and processors are modelled. Each point is {} ms of virtual time. Counted is \
-         what has been filled in: whoever follows the links of `reserved`, one thread, may be behind at the end.",
+        "Simulated machine: {}. The log buffer alone, 64 MiB, without flushes, as in section 6.3 of the paper, \
+         with a pool of {} slots; the code is that of the product, its caches, memory and processors are \
+         modelled. Each point is {} ms of virtual time. Counted is what has been filled in: whoever follows the \
+         links of `reserved`, one thread, may be behind at the end.",
         machine.name,
         load.slot_pool,
         load.time.as_millis()

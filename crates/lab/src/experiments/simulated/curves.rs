@@ -16,8 +16,8 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// The sweeps of a workload on all machines: the paper's, four of it, and one of today. The
-    /// first is for a database of size `scale`, the others have `larger`.
+    /// Returns the sweeps of a workload on all machines: the paper's, four of it, and one of today.
+    /// The first is for a database of size `scale`, the others have `larger`.
     pub(super) fn all(
         context: &Context<'_>,
         workload: &'static str,
@@ -58,7 +58,7 @@ impl Sweep {
     }
 }
 
-/// A figure of stacked shares: a bar for each of `measured`, by its name.
+/// Returns a figure of stacked shares: a bar for each of `measured`, by its name.
 pub(super) fn breakdown(name: &str, title: &str, measured: &[(String, Measured)]) -> Figure {
     type Share = fn(&Shares) -> f64;
     let parts: [(&str, Share); 6] = [
@@ -107,7 +107,7 @@ impl<'a> Curves<'a> {
         Ok(Self { setups, threads, measured })
     }
 
-    /// The measurements of system number `at`, with the threads of each.
+    /// Returns the measurements of system number `at`, with the threads of each.
     pub(super) fn of(&self, at: usize) -> impl Iterator<Item = (u32, Measured)> + '_ {
         self.threads.iter().copied().zip(self.measured[at].iter().copied())
     }
@@ -122,12 +122,12 @@ impl<'a> Curves<'a> {
         self.of(at).find(|(number, _)| *number == threads).map(|(_, measured)| measured).unwrap_or_default()
     }
 
-    /// The largest throughput of system number `at`.
+    /// Returns the largest throughput of system number `at`.
     pub(super) fn peak(&self, at: usize) -> f64 {
         self.measured[at].iter().map(|measured| measured.throughput).fold(f64::NAN, f64::max)
     }
 
-    /// A figure with a line for each system.
+    /// Returns a figure with a line for each system.
     fn lines(&self, name: &str, title: &str, y: &str, value: fn(&Measured) -> f64) -> Figure {
         let line = |(at, setup): (usize, &Setup)| {
             let points = self.of(at).map(|(threads, measured)| (f64::from(threads), value(&measured)));
@@ -143,7 +143,7 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// Commits per second.
+    /// Returns the commits per second.
     pub(super) fn throughput(&self, name: &str, title: &str) -> Figure {
         self.lines(name, title, "commits (thousands/s)", |measured| measured.throughput / 1e3)
     }

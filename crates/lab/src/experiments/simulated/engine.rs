@@ -53,7 +53,7 @@ pub(crate) enum Device {
 }
 
 impl Setup {
-    /// A system with one log in files.
+    /// Returns a system with one log in files.
     pub(crate) const fn on_files(
         name: &'static str,
         commit: CommitMode,
@@ -64,7 +64,7 @@ impl Setup {
         Self { name, commit, insert, device, logs: (1, Partition::Transaction), inheritance: true }
     }
 
-    /// What a durable write of the log takes.
+    /// Returns what a durable write of the log takes.
     #[cfg(duramen_machine)]
     pub(crate) fn latency(&self) -> Duration {
         match self.device {
@@ -76,7 +76,7 @@ impl Setup {
 
 const FLASH: Duration = Duration::from_micros(100);
 
-/// Early lock release and flush pipelining with different log buffers and a fast flash drive: the
+/// Early lock release and flush pipelining on a fast flash drive, with three log buffers: the
 /// mutex, the paper's, and the newest.
 pub(super) const BUFFERS: [Setup; 3] = [
     Setup::on_files("mutex", CommitMode::Pipelined, InsertDesign::Mutex, FLASH),
@@ -84,7 +84,7 @@ pub(super) const BUFFERS: [Setup; 3] = [
     Setup::on_files("reserved", CommitMode::Pipelined, InsertDesign::Reserved, FLASH),
 ];
 
-/// Where the processors' time went, in shares of what the threads' contexts had; what is left is
+/// How the processors spent their time, as shares of the time of the threads' contexts; the rest is
 /// idle.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub(crate) struct Shares {
@@ -92,7 +92,7 @@ pub(crate) struct Shares {
     pub(crate) log_contention: f64,
     /// Asleep until a lock is granted.
     pub(crate) lock_waits: f64,
-    /// Getting on with log records.
+    /// Working on log records.
     pub(crate) log_work: f64,
     /// Waiting for other threads anywhere else.
     pub(crate) other_contention: f64,
@@ -101,7 +101,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// The rest of the time.
+    /// Returns the rest of the time.
     pub(crate) fn idle(&self) -> f64 {
         let Self { log_contention, log_work, lock_waits, other_contention, other_work } = self;
         (1.0 - log_contention - log_work - lock_waits - other_contention - other_work).max(0.0)
@@ -162,7 +162,7 @@ impl Populated {
         Ok(Self { bench, logs })
     }
 
-    /// Its logs.
+    /// Returns its logs.
     pub(super) fn logs(&self) -> (u16, Partition) {
         self.logs
     }
@@ -212,9 +212,9 @@ impl Populated {
 pub(super) fn setting(bench: &Bench) -> String {
     let Bench { machine, workload, scale, rows_per_unit, time, .. } = bench;
     format!(
-        "Simulated machine: {}. The whole engine, {workload} with {scale} x {rows_per_unit} rows, on a simulated disk; each \
-         measurement is {} ms of virtual time after a warm-up, followed by the workload's audit. Shares are of the clients' \
-         threads' time; the engine's own threads come on top.",
+        "Simulated machine: {}. The whole engine, {workload} with {scale} x {rows_per_unit} rows, on a simulated \
+         disk; each measurement is {} ms of virtual time after a warm-up, followed by the workload's audit. \
+         Shares are of the clients' threads' time; the engine's own threads come on top.",
         machine.name,
         time.as_millis()
     )

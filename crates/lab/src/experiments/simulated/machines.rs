@@ -28,7 +28,7 @@ pub(super) const SERVER: Machine =
     Machine { name: "server-2x64", suffix: "-server", title: "2 x 64 cores of today", sockets: 2 };
 
 impl Machine {
-    /// What the figure of claim `id` is called that shows this machine.
+    /// Returns what the figure of claim `id` is called that shows this machine.
     pub(super) fn figure(&self, id: &str) -> String {
         format!("{id}{}", self.suffix)
     }

@@ -24,7 +24,7 @@ pub(crate) struct Breakdowns;
 pub(crate) struct FullMixes;
 /// Volatile caches.
 pub(crate) struct PassiveGroupCommit;
-/// Who holds passive group commit up.
+/// Which threads delay passive group commit.
 pub(crate) struct Stragglers;
 /// Requests that leave the cores.
 pub(crate) struct OffCore;
@@ -69,7 +69,7 @@ const MIXES: [&str; 2] = ["tatp", "tpcc"];
 
 const THREADS: &[u32] = &[1, 6, 12, 24, 36, 48];
 
-/// A workload on a machine.
+/// Returns a workload on a machine.
 fn sweep(context: &Context<'_>, machine: Machine, workload: &'static str) -> Sweep {
     let (scale, rows_per_unit) = match workload {
         "tpcb" => (48, context.pick(500, 100, 50)),
@@ -116,7 +116,7 @@ impl<'a> Contest<'a> {
         all.filter(|(sweep, _)| sweep.bench.machine == XEON).map(|(sweep, curves)| (sweep.bench.workload, curves))
     }
 
-    /// A figure for each workload and machine.
+    /// Returns a figure for each workload and machine.
     fn figures(&self, id: &str, draw: impl Fn(&Curves<'a>, &str, &str) -> Vec<Figure>) -> Vec<Figure> {
         let all = self.sweeps.iter().zip(&self.curves);
         all.flat_map(|(Sweep { bench, .. }, curves)| {
@@ -127,8 +127,9 @@ impl<'a> Contest<'a> {
     }
 
     fn findings(&self, figures: Vec<Figure>, checks: Vec<Check>) -> Findings {
-        let own = "Baseline and Aether have one log in files whose writes take no time; the others have twenty logs, with rings of \
-                   64 MiB each in persistent memory that is as fast as the machine's other memory.";
+        let own = "Baseline and Aether have one log in files whose writes take no time; the others have twenty \
+                   logs, with rings of 64 MiB each in persistent memory that is as fast as the machine's other \
+                   memory.";
         let settings = self.sweeps.iter().map(|sweep| setting(&sweep.bench));
         Findings { setting: std::iter::once(own.to_owned()).chain(settings).collect(), figures, checks }
     }
@@ -150,9 +151,10 @@ impl Experiment for WriteIntensive {
             title: "twenty logs in persistent memory beside one log, write-intensive transactions on 48 contexts",
             source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 4",
             world: SIMULATED,
-            found: "logs for transactions (TX-D) reach 1.6 to 3.2 times Aether's throughput, logs for pages (PG-D) 1.3 to 2.7 times; \
-                    both grow almost linearly up to the number of cores",
-            wanted: "with TATP at 48 contexts TX-D at least 1.6 times Aether, and TX-D above PG-D above Aether above Baseline",
+            found: "logs for transactions (TX-D) reach 1.6 to 3.2 times Aether's throughput, logs for pages \
+                    (PG-D) 1.3 to 2.7 times; both grow almost linearly up to the number of cores",
+            wanted: "with TATP at 48 contexts TX-D at least 1.6 times Aether, and TX-D above PG-D above Aether \
+                above Baseline",
         }
     }
 
@@ -191,7 +193,13 @@ impl Experiment for WriteDelay {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "a transaction is too short for that here: with one thread one of TPC-B takes 18.6 us, and the delays of its six insertions 7.4 us more, so they cost 25 to 31 % of the three workloads already. With more threads pages are latched for longer, too: with 24 of TPC-B, threads wait for latches for 23 % of the time instead of 14 %, and commits follow each other every 2.9 us instead of 1.7. Latches of the branches are a part of it only: with ten times as many branches the delay still costs 37 %, with forty times as many 27 %. With TATP on 48 threads the second thread of a core works while the first waits",
+            "a transaction is too short for that here: with one thread one of TPC-B takes 18.6 us, and the delays \
+             of its six insertions 7.4 us more, so they cost 25 to 31 % of the three workloads already. With more \
+             threads pages are latched for longer, too: with 24 of TPC-B, threads wait for latches for 23 % of \
+             the time instead of 14 %, and commits follow each other every 2.9 us instead of 1.7. Latches of the \
+             branches are a part of it only: with ten times as many branches the delay still costs 37 %, with \
+             forty times as many 27 %. With TATP on 48 threads the second thread of a core works while the first \
+             waits",
         )
     }
 
@@ -248,8 +256,8 @@ impl Experiment for FullMixes {
             title: "twenty logs in persistent memory beside one log, complete workloads on 48 contexts",
             source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 6",
             world: SIMULATED,
-            found: "with TATP Aether does nearly as well as many logs, Baseline does not scale; with TPC-C only many logs go on scaling \
-                    past 16 threads",
+            found: "with TATP Aether does nearly as well as many logs, Baseline does not scale; with TPC-C only \
+                    many logs go on scaling past 16 threads",
             wanted: "TX-D at least Aether, Aether above Baseline, at most threads",
         }
     }
@@ -340,7 +348,9 @@ impl Experiment for OffCore {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "PG-D is ahead of Baseline: with 24 threads the logs of PG-D make 23 requests per commit, since all commits go to one of them, at 1.2 million commits/s; that of Baseline 10, at 0.47 million commits/s, its threads being asleep for 71 % of the time until commits are durable",
+            "PG-D is ahead of Baseline: with 24 threads the logs of PG-D make 23 requests per commit, since all \
+             commits go to one of them, at 1.2 million commits/s; that of Baseline 10, at 0.47 million commits/s, \
+             its threads being asleep for 71 % of the time until commits are durable",
         )
     }
 
@@ -377,13 +387,17 @@ impl Experiment for Allocation {
             source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 8",
             world: SIMULATED,
             found: "with all logs on one node PG-V stops scaling past 32 threads; striped it scales as TX-V does",
-            wanted: "from 24 threads to 48 PG-V on one node grows less than striped, and striped is ahead at most threads",
+            wanted: "from 24 threads to 48 PG-V on one node grows less than striped, and striped is ahead at most \
+                threads",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "where the rings are makes no difference, for there is little to write: with 48 threads the logs of PG-V write 0.30 GB/s with TATP, and the node's memory takes 28 GB/s, a socket's links 19.2. PG-V stays behind TX-V with either placement because all its commits go to one log: threads waited there for 18 to 20 % of the time, those of TX-V for 1 %, in a build somewhat older than this figure",
+            "where the rings are makes no difference, for there is little to write: with 48 threads the logs of \
+             PG-V write 0.30 GB/s with TATP, and the node's memory takes 28 GB/s, a socket's links 19.2. PG-V \
+             stays behind TX-V with either placement because all its commits go to one log: threads waited there \
+             for 18 to 20 % of the time, those of TX-V for 1 %, in a build somewhat older than this figure",
         )
     }
 

@@ -72,7 +72,8 @@ impl<T> DistrictAudit<'_, T> {
         let delivered = (orders.len() - new_orders.len()) as u64;
         report.require(delivered == self.scale.delivered() + deliveries, || {
             format!(
-                "condition 11: {name} has {delivered} delivered orders, but was loaded with {} and delivered {deliveries}",
+                "condition 11: {name} has {delivered} delivered orders, but was loaded with {} and delivered \
+                 {deliveries}",
                 self.scale.delivered()
             )
         });
@@ -239,7 +240,7 @@ impl<T> DistrictAudit<'_, T> {
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         let start = key::district(self.w, self.d);
-        // A district that does not exist shows with its neighbour.
+        // A row of a district that does not exist is found in the check of its neighbour.
         let first = if self.d == 1 { &start[..4] } else { &start[..] };
         let next = if self.d == DISTRICTS {
             key::warehouse(self.w + 1).to_vec()

@@ -59,7 +59,7 @@ pub(super) fn audit<S: Store>(store: &S, scale: Scale, report: &mut AuditReport)
     txn.commit()
 }
 
-/// Every stock is there and has lost what the order lines say; every item is there.
+/// Checks that every item is there, and every stock, less what the order lines took from it.
 fn check_stock<T: Transaction>(
     txn: &mut T,
     tables: &Tables<T::Table>,
@@ -96,7 +96,7 @@ fn check_stock<T: Transaction>(
     Ok(())
 }
 
-/// Nothing is outside the warehouses and districts that there are.
+/// Checks that no row lies outside the existing warehouses and districts.
 fn check_counts<T: Transaction>(
     txn: &mut T,
     tables: &Tables<T::Table>,

@@ -72,7 +72,7 @@ impl<T> CompanyPopulation<T> {
         Ok(())
     }
 
-    /// A warehouse and its stock.
+    /// Returns a warehouse and its stock.
     fn load_warehouse<S: Store<Table = T>>(&self, portion: u64, w: u32, loader: &mut Loader<'_, S>) -> Result<()> {
         let mut rng = population_rng(SEED, portion);
         let rng = &mut rng;
@@ -100,7 +100,7 @@ const SEED: u64 = u64::from_le_bytes(*b"tpcc    ");
 /// What each customer of the population has paid, once.
 const FIRST_PAYMENT: i64 = 1_000;
 
-/// What a district of the population has been paid: $30,000 at the specification's scale.
+/// Returns what a district of the population has been paid: $30,000 at the specification's scale.
 fn district_ytd(scale: Scale) -> i64 {
     FIRST_PAYMENT * scale.customers.cast_signed()
 }
