@@ -110,7 +110,8 @@ impl State {
 
     /// Returns the part of the state that the policy needs, at the time [`State::now`].
     fn snapshot(&self, space: &Space, now: Option<Instant>) -> Snapshot {
-        let unflushed = || space.end().get() - space.durable().get();
+        // A reader of a ring may de-stage more than the end read before it.
+        let unflushed = || space.end().get().saturating_sub(space.durable().get());
         Snapshot {
             is_flushing: self.is_flushing,
             unflushed: if self.is_flushing { 0 } else { unflushed() },

@@ -52,10 +52,10 @@ pub(crate) const LOOK: Duration = Duration::from_millis(1);
 /// Where the logs of a database are archived: a separate directory, preferably on another device
 /// than the logs.
 #[derive(Clone, Debug)]
-pub struct Archive(LogAddress);
+pub struct Archive(Location);
 
 #[derive(Clone, Debug)]
-enum LogAddress {
+enum Location {
     Disk(Arc<dyn Disk>),
     /// Not opened yet.
     Directory(PathBuf),
@@ -64,7 +64,7 @@ enum LogAddress {
 impl Archive {
     /// Returns the archive in `disk`.
     pub fn on(disk: Arc<dyn Disk>) -> Self {
-        Self(LogAddress::Disk(disk))
+        Self(Location::Disk(disk))
     }
 
     /// Returns the archive in the directory `path`. Opening the log creates the directory if it
@@ -76,14 +76,14 @@ impl Archive {
         // Resolved now, whatever directory the process changes to.
         let path = std::path::absolute(path)
             .map_err(|error| WalError::InvalidOption { option: "archive", reason: error.to_string() })?;
-        Ok(Self(LogAddress::Directory(path)))
+        Ok(Self(Location::Directory(path)))
     }
 
     /// Returns its directory in the operating system, if it has one.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         match &self.0 {
-            LogAddress::Disk(disk) => disk.directory(),
-            LogAddress::Directory(path) => Some(path.clone()),
+            Location::Disk(disk) => disk.directory(),
+            Location::Directory(path) => Some(path.clone()),
         }
     }
 
@@ -97,8 +97,8 @@ impl Archive {
 
     fn disk(&self) -> Result<Arc<dyn Disk>> {
         Ok(match &self.0 {
-            LogAddress::Disk(disk) => Arc::clone(disk),
-            LogAddress::Directory(path) => Arc::new(RealDisk::open(path, RealDiskOptions::default())?),
+            Location::Disk(disk) => Arc::clone(disk),
+            Location::Directory(path) => Arc::new(RealDisk::open(path, RealDiskOptions::default())?),
         })
     }
 
@@ -119,8 +119,8 @@ impl Archive {
 impl PartialEq for Archive {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (LogAddress::Disk(one), LogAddress::Disk(other)) => Arc::ptr_eq(one, other),
-            (LogAddress::Directory(one), LogAddress::Directory(other)) => one == other,
+            (Location::Disk(one), Location::Disk(other)) => Arc::ptr_eq(one, other),
+            (Location::Directory(one), Location::Directory(other)) => one == other,
             _ => false,
         }
     }

@@ -20,14 +20,14 @@ pub(crate) const HEADROOM: usize = 64 << 10;
 /// A thread that reads the next part of the log.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
-    shared: Arc<StreamInner>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     /// Start of the part that was requested last and has not been taken.
     asked: Option<u64>,
 }
 
 #[derive(Debug)]
-struct StreamInner {
+struct Shared {
     files: Arc<SegmentFiles>,
     state: Mutex<State>,
     changed: Condvar,
@@ -52,7 +52,7 @@ impl ReadAhead {
     /// bytes.
     pub(crate) fn start(files: &Arc<SegmentFiles>, bytes: usize) -> Option<Self> {
         let state = Mutex::new(State::Idle(None));
-        let shared = Arc::new(StreamInner { files: Arc::clone(files), state, changed: Condvar::new() });
+        let shared = Arc::new(Shared { files: Arc::clone(files), state, changed: Condvar::new() });
         let serving = Arc::clone(&shared);
         let thread = thread::spawn("duramen-ahead", move || serving.serve()).ok()?;
         let mut ahead = Self { shared, thread: Some(thread), asked: None };
@@ -106,7 +106,7 @@ impl ReadAhead {
     }
 }
 
-impl StreamInner {
+impl Shared {
     fn serve(&self) {
         let _gone = Gone(self);
         let mut state = self.state.lock();
@@ -131,7 +131,7 @@ impl StreamInner {
 }
 
 /// Marks the reader closed when the thread panics, so that no caller waits for it.
-struct Gone<'a>(&'a StreamInner);
+struct Gone<'a>(&'a Shared);
 
 impl Drop for Gone<'_> {
     fn drop(&mut self) {

@@ -260,7 +260,8 @@ impl Log {
     }
 
     /// Returns, for each log, the end of its records below `gsn`. All of these are hardened, and no
-    /// record at or above `gsn` lies before that end.
+    /// record at or above `gsn` lies before that end. With one log, `gsn` is where a record starts,
+    /// or the end of the log.
     ///
     /// # Errors
     /// [`WalError::Corrupt`], [`WalError::Disk`], or the error that stopped the log.

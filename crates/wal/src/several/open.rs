@@ -161,6 +161,8 @@ impl Log {
         if let Some(lsn) = known.from.iter().find(|from| **from < FIRST_LSN) {
             return Err(WalError::OutOfRange { lsn: *lsn, start: FIRST_LSN, end: FIRST_LSN });
         }
+        // One log is never cut.
+        let known = &Known { is_cutting: known.is_cutting && count > 1, ..known.clone() };
         let readings = read_all(disk, options, database, known, threads)?;
         let complete = complete_up_to(&readings, known)?;
         let mut logs = Vec::new();
@@ -174,8 +176,7 @@ impl Log {
             };
             logs.push(FoundStream { found, ring, end, cut, last, gsn_index });
         }
-        let is_cutting = known.is_cutting && count > 1;
-        let found = FoundLog { options: options.clone(), logs, complete, is_cutting };
+        let found = FoundLog { options: options.clone(), logs, complete, is_cutting: known.is_cutting };
         if found.cut().is_some() {
             // Records that count as complete from now on must not be lost.
             for (number, log) in found.logs.iter().enumerate() {

@@ -206,7 +206,7 @@ impl Device for NvmDevice {
         }
         let progress = space.hardened() > before;
         let half = self.ring.bytes() / 2;
-        let full = space.end().get() - space.durable().get() >= half;
+        let full = space.end().get().saturating_sub(space.durable().get()) >= half;
         if !full && space.waiting_for_room() == 0 {
             return progress;
         }
