@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use duramen_sync::{Mutex, OnceLock};
-use duramen_test_support::announced_seed;
+use duramen_test_support::{announced_seed, is_long};
 use duramen_torture::hunt::{hunt, places};
 use duramen_types::planted::Bug;
 
@@ -18,6 +18,10 @@ fn must_be_caught(bug: Bug) {
     static ALONE: OnceLock<Mutex<()>> = OnceLock::new();
     let _alone = ALONE.get_or_init(Mutex::default).lock();
     let seed = announced_seed(&format!("hunt for {bug:?}"));
+    // A sample: about half of the bugs in each run.
+    if !is_long() && seed % 2 == 0 {
+        return println!("{bug:?} is not hunted in this run; with DURAMEN_LONG=1 all bugs are");
+    }
     for log in places(bug) {
         // Each is found within some seconds on an idle machine.
         let hunted = hunt(bug, *log, seed, Duration::from_secs(240));
