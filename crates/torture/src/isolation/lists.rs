@@ -312,11 +312,14 @@ fn load(db: &Db, shape: Shape, clock: &mut u64, elements: &mut Element) -> Resul
 }
 
 fn read_all(db: &Db, shape: Shape) -> Result<Lists, Error> {
-    let table = db.open_table(LISTS)?;
-    loop {
+    let read = || {
+        let table = db.open_table(LISTS)?;
         let mut txn = db.begin_with(Isolation::Serializable);
-        let read = scan(&mut txn, &table, 0, ListKey::MAX, false, shape.padding);
-        match read.and_then(|lists| txn.commit().map(|()| lists)) {
+        let lists = scan(&mut txn, &table, 0, ListKey::MAX, false, shape.padding)?;
+        txn.commit().map(|()| lists)
+    };
+    loop {
+        match read() {
             // Under instant recovery the database is open while losers still hold their locks.
             Err(error) if error.is_retryable() => thread::yield_now(),
             outcome => return outcome,
