@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duramen_io::Fault;
-use duramen_test_support::{Rng, announced_seed, search_time};
+use duramen_test_support::{Rng, announced_seed, is_long, search_time};
 use duramen_torture::faults::Case;
 use duramen_torture::harness::{Budget, Coverage, Tally};
 use duramen_torture::{corruption, faults, misplaced, workloads};
@@ -18,7 +18,7 @@ fn io_errors(third: usize) {
         println!("{}: {some}", workload.name());
         tally.add(some);
     }
-    tally.assert_clean(20);
+    tally.assert_clean(if is_long() { 40 } else { 20 });
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn restarts_after_dropped_data() {
         }
     }
     println!("restarts: {tally}");
-    tally.assert_clean(25);
+    tally.assert_clean(if is_long() { 50 } else { 25 });
 }
 
 fn damage(was_closed: bool) {
@@ -62,7 +62,7 @@ fn damage(was_closed: bool) {
     let budget = Budget::lasting(search_time(Duration::from_secs(6)));
     let tally = corruption::sweep(seed, was_closed, Coverage::Sample(250), &budget, &mut |_, _| {});
     println!("damage: {tally}");
-    tally.assert_clean(25);
+    tally.assert_clean(if is_long() { 50 } else { 25 });
 }
 
 #[test]
@@ -100,5 +100,5 @@ fn misplaced_files_rings_and_pages() {
     let budget = Budget::lasting(search_time(Duration::from_secs(6)));
     let tally = misplaced::sweep(seed, 10, 400, &budget, &mut |_, _| {});
     println!("misplaced: {tally}");
-    tally.assert_clean(25);
+    tally.assert_clean(if is_long() { 50 } else { 25 });
 }
