@@ -36,7 +36,7 @@ use crate::maintenance::Maintenance;
 use crate::metrics::{Counters, RecoveryReport};
 use crate::options::Options;
 use crate::recovery::{BackgroundRecovery, RecoveryHost, UndoParts};
-use crate::scheme::StorageScheme;
+use crate::scheme::{LogService, StorageScheme};
 use crate::storage::catalog::Handles;
 use crate::storage::store::Store;
 use crate::txn_state::context_pool::{Context, ContextPool};
@@ -114,7 +114,10 @@ impl Engine {
     /// Returns working memory with a new transaction id for a new transaction. In a forked process,
     /// which cannot run transactions, the context has no id.
     pub(crate) fn context(&self) -> Box<Context> {
-        if self.health.is_forked() { Context::unused() } else { self.contexts.begin() }
+        if self.health.is_forked() {
+            return Context::unused();
+        }
+        self.contexts.begin(|limit| self.scheme().note_txn_limit(limit))
     }
 
     /// Examines an error on its way to the caller: see [`Failures::note`].
@@ -150,7 +153,10 @@ impl Engine {
 
     #[cold]
     fn reserve_in_full_log(&self, missing: Missing) -> Result<()> {
-        self.full_log().reserve(missing)
+        match self.scheme().log() {
+            Some(log) => self.full_log(log).reserve(missing),
+            None => self.scheme().reserve(missing.bytes),
+        }
     }
 
     /// Takes a checkpoint after finishing the work that recovery has left and writing every dirty
@@ -161,7 +167,7 @@ impl Engine {
         let never = AtomicBool::new(false);
         let finished = self.finish_in_doubt(&never);
         let redone = self.finish_redo(&never);
-        self.new_checkpoint().take_of_clean_pages().and(finished).and(redone)
+        self.new_checkpoint().map_or(Ok(()), |checkpoint| checkpoint.take_of_clean_pages()).and(finished).and(redone)
     }
 
     /// Ends service: background threads stop, and later calls of transactions get
@@ -192,10 +198,11 @@ impl Engine {
         }
     }
 
-    fn full_log(&self) -> FullLog<'_> {
+    fn full_log<'e>(&'e self, log: &'e dyn LogService) -> FullLog<'e> {
         FullLog {
             queue: &self.log_queue,
             scheme: self.scheme(),
+            log,
             health: &self.health,
             control: &self.control,
             txns: &self.txns,
@@ -207,9 +214,11 @@ impl Engine {
         }
     }
 
-    fn new_checkpoint(&self) -> Checkpoint<'_> {
-        Checkpoint {
+    /// Returns what takes a checkpoint, if there is a log to recover from.
+    fn new_checkpoint(&self) -> Option<Checkpoint<'_>> {
+        Some(Checkpoint {
             disk: &*self.disk,
+            log: self.scheme().log()?,
             control: &self.control,
             store: &self.store,
             txns: &self.txns,
@@ -218,19 +227,19 @@ impl Engine {
             counters: &self.counters,
             checkpointer: &self.checkpointer,
             every: self.options.checkpoint_bytes,
-        }
+        })
     }
 }
 
 impl Maintenance for Engine {
     fn checkpoint(&self) -> Result<()> {
         self.retry_deferred_frees();
-        self.new_checkpoint().take()
+        self.new_checkpoint().map_or(Ok(()), |checkpoint| checkpoint.take())
     }
 
     fn checkpoint_to_free_log(&self) -> Result<()> {
         let _ = self.finish_redo(&AtomicBool::new(false));
-        self.new_checkpoint().take_of_clean_pages()
+        self.new_checkpoint().map_or(Ok(()), |checkpoint| checkpoint.take_of_clean_pages())
     }
 
     fn finish_in_doubt(&self, stop: &AtomicBool) -> Result<()> {

@@ -41,7 +41,7 @@ use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::maintenance::Maintenance;
 use crate::recovery::BackgroundRecovery;
-use crate::scheme::StorageScheme;
+use crate::scheme::{LogService, StorageScheme};
 use crate::txn_state::deferred_free::DeferredFrees;
 use crate::txn_state::log::Missing;
 use crate::txn_state::table::{TxnEntry, TxnTable};
@@ -270,6 +270,7 @@ impl Missing {
 pub(crate) struct FullLog<'e> {
     pub(crate) queue: &'e LogQueue,
     pub(crate) scheme: &'e dyn StorageScheme,
+    pub(crate) log: &'e dyn LogService,
     pub(crate) health: &'e Health,
     pub(crate) control: &'e Mutex<ControlFile>,
     pub(crate) txns: &'e TxnTable,
@@ -345,26 +346,26 @@ impl FullLog<'_> {
     }
 
     fn look_at_log(&self, missing: Missing) -> (View, Transactions) {
-        let (scheme, bytes) = (self.scheme, missing.bytes);
+        let (log, bytes) = (self.log, missing.bytes);
         let for_checkpoints = self.checkpointer.reserved();
-        let set_aside = scheme.set_aside().saturating_sub(for_checkpoints.unwrap_or_default());
+        let set_aside = log.set_aside().saturating_sub(for_checkpoints.unwrap_or_default());
         let oldest = self.txns.oldest();
         let waiting = self.queue.waiting.lock().clone();
         let at_work = set_aside.saturating_sub(waiting.iter().map(|missing| missing.reserved).sum());
         let waits = |entry: &TxnEntry| waiting.iter().any(|missing| missing.txn == entry.txn);
         let is_oldest = oldest.is_none_or(|(entry, _)| entry.txn == missing.txn);
-        let end = || scheme.end();
+        let end = || log.end();
         let own_first = if missing.first.is_zero() { end() } else { missing.first };
         let view = View {
-            behind_transactions: scheme.has_room_from(oldest.map_or_else(end, |(entry, _)| entry.first), bytes, 0),
-            fits_alone: scheme.has_room_from(own_first, bytes, set_aside.saturating_sub(missing.reserved)),
+            behind_transactions: log.has_room_from(oldest.map_or_else(end, |(entry, _)| entry.first), bytes, 0),
+            fits_alone: log.has_room_from(own_first, bytes, set_aside.saturating_sub(missing.reserved)),
             is_space_to_come: at_work > 0 || oldest.is_some_and(|(entry, _)| !waits(&entry)),
             gives_way: !missing.is_new() && !is_oldest,
-            behind_checkpoint: scheme.has_room_from(self.oldest_needed(), bytes, 0),
+            behind_checkpoint: log.has_room_from(self.oldest_needed(), bytes, 0),
             has_in_doubt: self.background.transactions() > 0,
             has_deferred_frees: !self.deferred.is_empty(),
             in_checkpoint: for_checkpoints.is_none(),
-            retainer: scheme.retainer(bytes),
+            retainer: log.retainer(bytes),
         };
         (view, Transactions { oldest, set_aside, at_work })
     }
@@ -384,8 +385,8 @@ impl FullLog<'_> {
         let still_for = |watch: &mut Watch, state| watch.unchanged(state, Instant::now());
         let reason = match remedy {
             Remedy::AwaitCopies => {
-                self.scheme.call_archive();
-                let still = still_for(&mut watches.copies, self.scheme.retainers_progress());
+                self.log.call_archive();
+                let still = still_for(&mut watches.copies, self.log.retainers_progress());
                 if still < PATIENCE_WITH_COPIES {
                     return None;
                 }
@@ -396,12 +397,12 @@ impl FullLog<'_> {
                 if still_for(&mut watches.others, state) < PATIENCE_WITH_TRANSACTIONS {
                     return None;
                 }
-                of_transactions(limit, set_aside, oldest.filter(|(entry, _)| entry.txn != missing.txn), self.scheme)
+                of_transactions(limit, set_aside, oldest.filter(|(entry, _)| entry.txn != missing.txn), self.log)
             }
-            Remedy::Refuse(Culprit::Transactions) => of_transactions(limit, set_aside, oldest, self.scheme),
+            Remedy::Refuse(Culprit::Transactions) => of_transactions(limit, set_aside, oldest, self.log),
             Remedy::Refuse(Culprit::Itself) if !missing.first.is_zero() => {
                 let Missing { txn, first, reserved, .. } = missing;
-                let kept = self.scheme.bytes_from(first);
+                let kept = self.log.bytes_from(first);
                 format!(
                     "the log may use {limit} bytes, and {txn} itself, which began at {first}, keeps {kept} of them from being \
                      recycled and has set {reserved} aside for its rollback"
@@ -419,9 +420,9 @@ impl FullLog<'_> {
 }
 
 /// Describes which transaction keeps the log, and how much log space all have reserved.
-fn of_transactions(limit: u64, set_aside: u64, oldest: Option<(TxnEntry, u64)>, scheme: &dyn StorageScheme) -> String {
+fn of_transactions(limit: u64, set_aside: u64, oldest: Option<(TxnEntry, u64)>, log: &dyn LogService) -> String {
     let keeps = oldest.map(|(TxnEntry { txn, first, .. }, _)| {
-        let kept = scheme.bytes_from(first);
+        let kept = log.bytes_from(first);
         format!("{txn}, which began at {first}, keeps {kept} of them from being recycled, and ")
     });
     format!(

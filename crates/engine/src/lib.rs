@@ -59,7 +59,8 @@
 //! | `page` | the bytes of pages |
 //! | `pool` | pages in memory |
 //! | `record` | what records of the log say |
-//! | `scheme` | the seam to the log |
+//! | `heap` | pages and journals in persistent memory |
+//! | `scheme` | the seam to the way that changes become durable |
 //! | `storage` | what trees are made of: mini-transactions, free space, large values, the catalog |
 //! | `btree` | ordered keys |
 //! | `lock` | the locks that transactions hold until they end |
@@ -87,6 +88,7 @@ mod error;
 mod full_log;
 mod hash;
 mod health;
+mod heap;
 pub mod inspect;
 mod lock;
 mod maintenance;
@@ -112,8 +114,10 @@ pub use backup::restore::{Restore, RestoreReport};
 pub use backup::{BackupReport, CopyProgress};
 pub use check::CheckReport;
 pub use error::{Error, Result};
-pub use metrics::{Metrics, RecoveryReport};
-pub use options::{Archive, CommitMode, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition};
+pub use metrics::{HeapMetrics, Metrics, RecoveryReport};
+pub use options::{
+    Archive, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition, Scheme,
+};
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use storage::catalog::Table;
 pub use timestamp::Timestamp;

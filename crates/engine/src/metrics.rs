@@ -32,6 +32,8 @@ pub struct Metrics {
     pub log_partition: Partition,
     /// Counters of the log, or of all logs together.
     pub log: WalStats,
+    /// Counters of the heap, if pages are kept in persistent memory.
+    pub heap: Option<HeapMetrics>,
     /// Counters of the disk.
     pub disk: DiskCounters,
     /// The disk backend in use: `io_uring`, `pwritev2`, `simulated`.
@@ -55,6 +57,22 @@ pub struct Metrics {
     pub evictions: u64,
     /// The work that recovery did when the database was opened.
     pub recovery: RecoveryReport,
+}
+
+/// What happened in a heap in persistent memory since it was opened ([`crate::Scheme::InPlace`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeapMetrics {
+    /// Changes of pages, each of which is durable in the heap.
+    pub changes: u64,
+    /// Barriers: waits until what a thread had stored was durable.
+    pub barriers: u64,
+    /// Pages that the heap has space for.
+    pub pages: u64,
+    /// Bytes of journals.
+    pub journal_bytes: u64,
+    /// Bytes of journals that no transaction uses or has reserved at this moment.
+    pub journal_bytes_free: u64,
 }
 
 /// The work that recovery did. After a clean shutdown it reads no more than the checkpoint's own

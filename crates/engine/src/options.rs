@@ -6,6 +6,7 @@ use std::time::Duration;
 
 pub use duramen_wal::{Archive, InsertDesign, LogDevice, MAX_LOGS, NvmOptions};
 
+use duramen_pmem::{Domain, Guarantee, Placement, Source, Survive, Timing};
 use duramen_types::PAGE_SIZE;
 use duramen_wal::{GroupCommit, ReadObserver, WalOptions};
 
@@ -79,6 +80,63 @@ pub enum Partition {
     Page,
 }
 
+/// How changes become durable.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Scheme {
+    /// A write-ahead log; pages are written to the data file later (default).
+    #[default]
+    Wal,
+    /// In-place updates of a heap in persistent memory: no log, no checkpoint, nothing to write
+    /// back. A change is durable in its page before another transaction can see it, and a commit
+    /// costs one barrier. For memory with cheap barriers: CXL memory with a global persistent
+    /// flush, NVDIMMs, battery-backed memory (Storage management in the NVRAM era, section 3.2).
+    InPlace(HeapOptions),
+}
+
+/// The heap in persistent memory that holds the pages of a database and the journals of its
+/// transactions. It belongs to the database as its files do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeapOptions {
+    /// The file or device. With a new database a file that does not exist is created, and one that
+    /// exists must contain only zeros.
+    pub source: Source,
+    /// Size in bytes, at least 2 MiB. A sixteenth, at most 256 MiB, is for the journals, of which
+    /// each transaction that writes needs 64 KiB. An existing heap grows to this size when it is
+    /// opened, and never shrinks.
+    pub bytes: u64,
+    /// The persistence domain on which the heap relies.
+    pub domain: Domain,
+    /// What acknowledged commits must survive: if the platform cannot guarantee this, the database
+    /// is not opened. By default a power cut.
+    pub survive: Survive,
+    /// The platform's guarantee, stated by the user for platforms where it cannot be detected.
+    pub stated: Option<Guarantee>,
+    /// The memory node on which the heap should lie.
+    pub placement: Placement,
+    /// The latencies of a modelled device.
+    pub timing: Timing,
+}
+
+impl HeapOptions {
+    /// The smallest heap, in bytes.
+    pub const LEAST_BYTES: u64 = 2 << 20;
+
+    /// Returns options for a heap of `bytes` bytes in `source` that survives power cuts, on a
+    /// platform with `domain`.
+    pub fn new(source: Source, bytes: u64, domain: Domain) -> Self {
+        Self {
+            source,
+            bytes,
+            domain,
+            survive: Survive::default(),
+            stated: None,
+            placement: Placement::default(),
+            timing: Timing::NONE,
+        }
+    }
+}
+
 macro_rules! names {
     ($type:ty, $option:literal, $($name:literal => $variant:expr),* $(,)?) => {
         impl fmt::Display for $type {
@@ -121,6 +179,8 @@ pub struct Options {
     /// [`Options::MOST_POOL_BYTES`]). If the system cannot provide this much memory, the opening
     /// fails.
     pub pool_bytes: usize,
+    /// How changes become durable. A database keeps the scheme that it was created with.
+    pub scheme: Scheme,
     /// When a commit releases its locks and is acknowledged.
     pub commit: CommitMode,
     /// The isolation level of transactions that [`crate::Db::begin`] starts.
@@ -210,6 +270,7 @@ impl Default for Options {
         Self {
             create: true,
             pool_bytes: 256 << 20,
+            scheme: Scheme::default(),
             commit: CommitMode::default(),
             isolation: Isolation::default(),
             log_insert: InsertDesign::Hybrid,
@@ -304,6 +365,9 @@ impl Options {
         if self.pool_bytes > Self::MOST_POOL_BYTES {
             return wrong("pool_bytes", format!("must be at most {} bytes (8 TiB)", Self::MOST_POOL_BYTES));
         }
+        if let Scheme::InPlace(heap) = &self.scheme {
+            self.validate_without_log(heap)?;
+        }
         self.of_log().validate()?;
         if self.checkpoint_bytes > self.log_max_bytes / 2 {
             return wrong("checkpoint_bytes", "must be at most half of `log_max_bytes`".into());
@@ -330,6 +394,46 @@ impl Options {
         }
         if self.cleaner_pages_per_second == Some(0) {
             return wrong("cleaner_pages_per_second", "must not be zero; leave it out for no limit".into());
+        }
+        Ok(())
+    }
+}
+
+impl Options {
+    /// Checks that no option asks for what only a log can do.
+    fn validate_without_log(&self, heap: &HeapOptions) -> Result<()> {
+        let wrong = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
+        if heap.bytes < HeapOptions::LEAST_BYTES {
+            return wrong("scheme", "a heap has at least 2097152 bytes");
+        }
+        if matches!(&heap.source, Source::File(path) if path.as_os_str().is_empty()) {
+            return wrong("scheme", "the path of the heap is empty; name a file or device");
+        }
+        let usual = Self::default();
+        if self.commit == CommitMode::Async {
+            return wrong(
+                "commit",
+                "`async` leaves out the wait for the log, and the scheme `in-place` has none: use `sync`",
+            );
+        }
+        if self.log_insert != usual.log_insert {
+            return wrong("log_insert", "the scheme `in-place` has no log that threads share: leave the option out");
+        }
+        if self.logs != usual.logs || self.log_partition != usual.log_partition {
+            return wrong("logs", "the scheme `in-place` has no log: leave the option out");
+        }
+        if self.log_device != usual.log_device {
+            return wrong("log_device", "the scheme `in-place` has no log: leave the option out");
+        }
+        if self.archive.is_some() {
+            let reason = "the scheme `in-place` has no log to archive: copy the closed database with its heap";
+            return wrong("archive", reason);
+        }
+        if self.cleaner_pages_per_second.is_some() {
+            return wrong("cleaner_pages_per_second", "with the scheme `in-place` no page is ever dirty: leave it out");
+        }
+        if self.checkpoint_bytes != usual.checkpoint_bytes {
+            return wrong("checkpoint_bytes", "the scheme `in-place` takes no checkpoints: leave the option out");
         }
         Ok(())
     }

@@ -143,7 +143,9 @@ impl Client {
     }
 
     fn is_unheard(&self) -> bool {
-        matches!(self.options.log_device, LogDevice::Nvm(_)) && self.disk.crashed_in().is_some()
+        let is_silent =
+            matches!(self.options.log_device, LogDevice::Nvm(_)) || matches!(self.options.scheme, Scheme::InPlace(_));
+        is_silent && self.disk.crashed_in().is_some()
     }
 
     /// Returns whether a step of several interleaved transactions was to change a record of a

@@ -58,6 +58,8 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
         Bug::OwnLogHardenedOnly => &[LogEnd::Files, VOLATILE],
         // These bugs concern passive group commit.
         _ if Bug::MEMORY.contains(&bug) => &[VOLATILE],
+        // Where caches are durable, a fence is still needed; a flush is not.
+        _ if Bug::SCHEMES.contains(&bug) => &LogEnd::HEAPS,
         _ => &[LogEnd::Files],
     }
 }
@@ -97,6 +99,8 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         }
         // Commits wait for threads that seldom commit, such as the engine's own.
         Bug::StragglerSkipped => vec![Crash("overflow"), Crash("overflow"), Crash("steal"), Crash("overflow"), Lists],
+        Bug::ReusedPageForgetsTime => vec![Crash("merges"), Crash("overflow"), Crash("tables"), Crash("keys")],
+        _ if Bug::SCHEMES.contains(&bug) => vec![Crash("mixed"), Crash("steal"), Crash("interleaved"), Crash("splits")],
         // Threads that share a ring: one acknowledges what another has not made durable.
         _ if Bug::MEMORY.contains(&bug) => vec![Lists],
         // The simulated machine looks for these: on real threads they show only by chance.

@@ -113,7 +113,7 @@ fn run(load: Load, seed: u64, circumstances: Circumstances, phase: &Phase) -> Re
     let mut rng = Rng::new(seed);
     let mut options = options_of(load.design, &mut rng);
     let text = |error: WalError| error.to_string();
-    let mut world = World::with_rings(circumstances.disk(seed), circumstances.log, 1, options.ring_bytes);
+    let mut world = World::with_rings(circumstances.disk(seed), circumstances.log.of_log(), 1, options.ring_bytes);
     let mut wal = Log::create(&disk_of(&world), &in_world(&options, &world), DATABASE).map_err(text)?;
     let mut progress = vec![Progress::default(); load.threads];
     for life in 0..=load.crashes {

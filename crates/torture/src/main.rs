@@ -154,7 +154,8 @@ enum Suite {
 #[derive(Clone, Copy, Args)]
 struct Place {
     /// Where the end of the log is: file, or persistent memory with the domain durable-cache or
-    /// volatile-cache. If left out, in files, and with --matrix everywhere.
+    /// volatile-cache; or heap-durable-cache or heap-volatile-cache for in-place updates without a
+    /// log. If left out, in files, and with --matrix everywhere.
     #[arg(long)]
     log: Option<LogEnd>,
 }

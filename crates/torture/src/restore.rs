@@ -140,7 +140,7 @@ fn history(seed: u64, phase: &Phase) -> Result<u64, String> {
     let mut rng = Rng::new(seed);
     let workload = *rng.pick(&workloads::all());
     let repeat = format!("torture restore --seed {seed} (workload {})", workload.name());
-    let end = *rng.pick(&[LogEnd::Files, LogEnd::Files, LogEnd::ALL[1], LogEnd::ALL[2]]);
+    let end = *rng.pick(&[LogEnd::Files, LogEnd::Files, LogEnd::RINGS[0], LogEnd::RINGS[1]]);
     let options = Options {
         log_segment_bytes: 64 << 10,
         checkpoint_bytes: *rng.pick(&[64 << 10, 256 << 10]),

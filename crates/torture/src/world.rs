@@ -1,17 +1,17 @@
-//! The devices of a database in a crash run: a disk, and, if its logs end in rings in persistent
-//! memory, a memory for each. They share their power.
+//! The devices of a database in a crash run: a disk; if its logs end in rings in persistent memory,
+//! a memory for each; or a memory for its heap. They share their power.
 
 use std::fmt;
 use std::str::FromStr;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
-use duramen::{LogDevice, NvmOptions, Options};
+use duramen::{HeapOptions, LogDevice, NvmOptions, Options, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
 use duramen_test_support::Rng;
 
-/// Where the end of the log is kept.
+/// Where the end of the log is kept, or what there is instead of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogEnd {
     /// In segment files.
@@ -19,11 +19,33 @@ pub enum LogEnd {
     Files,
     /// In a ring in persistent memory for each log, on a platform with this domain.
     Ring(Domain),
+    /// There is no log: pages are updated in place in a heap, on a platform with this domain.
+    Heap(Domain),
 }
 
 impl LogEnd {
     /// All there are.
-    pub const ALL: [Self; 3] = [Self::Files, Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
+    pub const ALL: [Self; 5] = [
+        Self::Files,
+        Self::Ring(Domain::DurableCache),
+        Self::Ring(Domain::VolatileCache),
+        Self::Heap(Domain::DurableCache),
+        Self::Heap(Domain::VolatileCache),
+    ];
+
+    /// Those of a log in persistent memory.
+    pub const RINGS: [Self; 2] = [Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
+
+    /// Those without a log.
+    pub const HEAPS: [Self; 2] = [Self::Heap(Domain::DurableCache), Self::Heap(Domain::VolatileCache)];
+
+    /// Returns the same for a log without a database.
+    pub fn of_log(self) -> Self {
+        match self {
+            Self::Heap(domain) => Self::Ring(domain),
+            end => end,
+        }
+    }
 
     /// Returns the option, after a blank, with which a command repeats a run; nothing for files.
     pub fn argument(self) -> String {
@@ -36,6 +58,7 @@ impl fmt::Display for LogEnd {
         match self {
             Self::Files => f.write_str("file"),
             Self::Ring(domain) => write!(f, "{domain}"),
+            Self::Heap(domain) => write!(f, "heap-{domain}"),
         }
     }
 }
@@ -45,7 +68,7 @@ impl FromStr for LogEnd {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|end| end.to_string() == name);
-        known.ok_or_else(|| format!("`{name}` is none of file, durable-cache, volatile-cache"))
+        known.ok_or_else(|| format!("`{name}` is none of {}", Self::ALL.map(|end| end.to_string()).join(", ")))
     }
 }
 
@@ -54,9 +77,13 @@ impl FromStr for LogEnd {
 pub struct World {
     /// The disk.
     pub disk: SimDisk,
-    /// For each log, if they end in rings.
+    /// For each log, if they end in rings; or that of the heap.
     memories: Vec<SimMemory>,
+    has_heap: bool,
 }
+
+/// Bytes of a heap: images of it are copied often.
+const HEAP_BYTES: u64 = 8 << 20;
 
 /// Bytes of a region before the ring.
 const HEADER_BYTES: u64 = 4096;
@@ -90,12 +117,16 @@ impl World {
         let memories = match end {
             LogEnd::Files => Vec::new(),
             LogEnd::Ring(domain) => (0..logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect(),
+            LogEnd::Heap(domain) => vec![SimMemory::with_power(HEAP_BYTES, domain, power_of(&disk))],
         };
-        Self { disk, memories }
+        Self { disk, memories, has_heap: matches!(end, LogEnd::Heap(_)) }
     }
 
     /// Returns the rings and the bytes of each, if there are any.
     pub fn rings(&self) -> Option<(LogDevice, usize)> {
+        if self.has_heap {
+            return None;
+        }
         let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
         let (first, source) = (self.memories.first()?, sources.next()?);
         let ring = NvmOptions { further: sources.collect(), ..NvmOptions::new(source, first.domain()) };
@@ -104,6 +135,9 @@ impl World {
 
     /// These options, with the log's end where it is here.
     pub fn options(&self, options: &Options) -> Options {
+        if let Some(heap) = self.memories.first().filter(|_| self.has_heap) {
+            return in_heap(options, heap);
+        }
         match self.rings() {
             None => options.clone(),
             // A ring in use keeps its size.
@@ -111,7 +145,13 @@ impl World {
         }
     }
 
-    /// Returns whether the power is off, so that answers no longer count. Rings do not report it.
+    /// Returns whether the database is in a heap.
+    pub fn has_heap(&self) -> bool {
+        self.has_heap
+    }
+
+    /// Returns whether the power is off, so that answers no longer count. Persistent memory does
+    /// not report it.
     pub fn is_unheard(&self) -> bool {
         !self.memories.is_empty() && self.disk.crashed_in().is_some()
     }
@@ -202,6 +242,23 @@ impl World {
             memory.crash_image(survivors, power_of(&disk))
         };
         let memories = self.memories.iter().enumerate().map(image).collect();
-        Self { disk, memories }
+        Self { disk, memories, has_heap: self.has_heap }
+    }
+}
+
+/// Returns these options for a database in a heap, without those that only a log has.
+fn in_heap(options: &Options, heap: &SimMemory) -> Options {
+    let usual = Options::default();
+    Options {
+        scheme: Scheme::InPlace(HeapOptions::new(Source::Simulated(heap.clone()), heap.len(), heap.domain())),
+        logs: usual.logs,
+        log_partition: usual.log_partition,
+        log_insert: usual.log_insert,
+        log_device: usual.log_device,
+        log_max_bytes: usual.log_max_bytes,
+        checkpoint_bytes: usual.checkpoint_bytes,
+        archive: None,
+        cleaner_pages_per_second: None,
+        ..options.clone()
     }
 }

@@ -226,13 +226,15 @@ impl Db {
         if let Err(error) = self.engine().health.check_process() {
             return Some(error.to_string());
         }
-        self.engine().scheme().archive_failure()
+        self.engine().scheme().log()?.archive_failure()
     }
 
     /// Waits until all whole segments of the log are in the archive, or cannot be archived.
     pub fn await_archive(&self) {
-        if !self.engine().health.is_forked() {
-            self.engine().scheme().await_archive();
+        if let Some(log) = self.engine().scheme().log()
+            && !self.engine().health.is_forked()
+        {
+            log.await_archive();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::metrics::{Metrics, RecoveryReport};
+use crate::scheme::LogService;
 
 /// Returns what the database has done since it was opened.
 pub(super) fn of(engine: &Engine) -> Metrics {
@@ -17,7 +18,8 @@ pub(super) fn of(engine: &Engine) -> Metrics {
         checkpoints: engine.counters.checkpoints(),
         logs: logs.count,
         log_partition: logs.partition,
-        log: engine.scheme().stats(),
+        log: engine.scheme().log().map(LogService::stats).unwrap_or_default(),
+        heap: engine.scheme().heap(),
         disk: engine.disk.counters(),
         backend: engine.disk.backend(),
         pool_pages: engine.store.pool.frames() as u64,

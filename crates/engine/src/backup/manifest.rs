@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use duramen_types::TxnId;
 
-    use crate::checkpoint::control::SeveralLogs;
+    use crate::checkpoint::control::{SchemeId, SeveralLogs};
     use crate::options::Partition;
 
     #[test]
@@ -176,6 +176,7 @@ mod tests {
                 groups: 3,
                 generation: 4,
                 is_clean: false,
+                scheme: SchemeId::Wal,
                 logs,
             };
             let (begun, complete) = (Timestamp::from_micros(5), Timestamp::from_micros(6));

@@ -33,6 +33,7 @@ use crate::error::{Error, Result};
 use crate::maintenance::Maintenance;
 use crate::open::files::{DATA, clear, log_directories, named};
 use crate::pool::PoolError;
+use crate::scheme::LogService;
 use crate::timestamp::Timestamp;
 use manifest::{BACKUP, BACKUP_NEW, Manifest};
 
@@ -95,12 +96,13 @@ impl Db {
         // Redo may rebuild pages that cannot be read.
         engine.finish_redo(&AtomicBool::new(false))?;
         // Before the checkpoint, so that no log that the checkpoint needs is recycled.
-        let hold = engine.scheme().hold_logs();
+        let log = engine.scheme().log().ok_or_else(no_log)?;
+        let hold = log.hold_logs();
         engine.checkpoint()?;
         let control = engine.control.lock().control;
-        let from = engine.scheme().positions_before(control.oldest);
+        let from = log.positions_before(control.oldest);
         hold.keep_from(&from);
-        let early = planted!(BackupForgetsLog).then(|| copier.copy_logs(&hold, &from, &mut |_| {}));
+        let early = planted!(BackupForgetsLog).then(|| copier.copy_logs(log, &hold, &from, &mut |_| {}));
         let pages = engine.store.pool.pages_on_disk();
         let data_bytes = pages * PAGE_SIZE as u64;
         let read_again = copier.copy_pages(pages, &mut |copied| {
@@ -109,7 +111,7 @@ impl Db {
         })?;
         let (end, ends) = early.unwrap_or_else(|| {
             let progress = &mut |copied| progress(CopyProgress { copied: data_bytes + copied, pages: data_bytes });
-            copier.copy_logs(&hold, &from, progress)
+            copier.copy_logs(log, &hold, &from, progress)
         })?;
         drop(hold);
         let complete = Timestamp::now();
@@ -163,16 +165,29 @@ impl Copier<'_> {
 
     /// Hardens everything logged so far and copies each log from its position on. Returns the GSN
     /// up to which records count, and the ends of the copies.
-    fn copy_logs(&self, hold: &LogHold, from: &[Lsn], progress: &mut dyn FnMut(u64)) -> Result<(Gsn, Vec<Lsn>)> {
-        let last = self.engine.scheme().harden_all().map_err(|error| self.engine.note(error))?;
+    fn copy_logs(
+        &self,
+        log: &dyn LogService,
+        hold: &LogHold,
+        from: &[Lsn],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Gsn, Vec<Lsn>)> {
+        let last = log.harden_all().map_err(|error| self.engine.note(error))?;
         let end = Gsn::new(last.get() + 1);
-        let ends = self.engine.scheme().ends_before(end).map_err(|error| self.engine.note(error))?;
+        let ends = log.ends_before(end).map_err(|error| self.engine.note(error))?;
         hold.copy_to(self.disk, from, &ends, progress).map_err(|error| match of_copy(error.into()) {
             failed @ Error::CopyFailed { .. } => failed,
             other => self.engine.note(other),
         })?;
         Ok((end, ends))
     }
+}
+
+/// Returns the error for a database whose scheme has no log.
+fn no_log() -> Error {
+    let reason = "a copy of an open database needs a log, which this storage scheme does not keep: close the database \
+                  and copy its directory together with its heap";
+    Error::InvalidOption { option: "backup", reason: reason.to_owned() }
 }
 
 /// Marks the directory of a backup that is being taken. The directory must be empty, or hold the

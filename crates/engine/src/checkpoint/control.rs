@@ -20,14 +20,18 @@
 //! | 90 | 1 | partition of several logs: 0 transaction, 1 round-robin, 2 page |
 //! | 91 | 1 | 1 while several logs are being cut after the GSN at 104 |
 //! | 92 | 1 | 1 if the database was closed in order, and nothing was written since |
+//! | 93 | 1 | storage scheme: 0 write-ahead log, 1 in-place |
 //! | 96 | 8 | several logs: GSN of the begin record |
 //! | 104 | 8 | several logs: GSN up to which all of them are complete |
 //! | 112 | 16 each | for each of several logs: LSN from which analysis reads, LSN from which redo reads |
 //! | 496 | 8 | generation of the other files (see `generation.rs`); 0 if they have no stamps yet |
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
-//! The rest of a block is zero. Version 3 added the fields at 92 and 496. Of the older versions,
-//! version 1 was for one log and version 2 for several.
+//! The rest of a block is zero. Version 3 added the fields at 92 and 496, and version 4 the one at
+//! 93; a database with a write-ahead log has version 3. Of the older versions, version 1 was for
+//! one log and version 2 for several.
+
+use std::fmt;
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::{Arc, clock};
@@ -35,16 +39,19 @@ use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, TxnId, crc32c};
 use duramen_wal::MAX_LOGS;
 
 use crate::error::{Error, Result};
-use crate::options::Partition;
+use crate::options::{Partition, Scheme};
 
 /// The format version that this program writes, and the highest version that it reads.
-pub(crate) const FORMAT_VERSION: u32 = 3;
+pub(crate) const FORMAT_VERSION: u32 = 4;
 
 /// The lowest format version that this program reads.
 const OLDEST_VERSION: u32 = 1;
 
 /// The first version whose files have generations.
 const GENERATIONS_VERSION: u32 = 3;
+
+/// The first version for other storage schemes than a write-ahead log.
+const SCHEMES_VERSION: u32 = 4;
 
 /// Name of the control file.
 pub(crate) const CONTROL: &str = "control";
@@ -55,10 +62,38 @@ pub(crate) const CONTROL_NEW: &str = "control.new";
 const MAGIC: [u8; 8] = *b"DURAMEN\0";
 const LOGS: usize = 88;
 const CLEAN: usize = 92;
+const SCHEME: usize = 93;
 const GENERATION: usize = 496;
 const CRC: usize = 508;
 
 const _: () = assert!(LOGS + 24 + 16 * MAX_LOGS as usize <= GENERATION, "the places of all logs fit");
+
+/// The storage scheme that a database was created with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum SchemeId {
+    Wal = 0,
+    InPlace = 1,
+}
+
+impl SchemeId {
+    /// Returns the scheme that the options name.
+    pub(crate) fn of(scheme: &Scheme) -> Self {
+        match scheme {
+            Scheme::Wal => Self::Wal,
+            Scheme::InPlace(_) => Self::InPlace,
+        }
+    }
+}
+
+impl fmt::Display for SchemeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Wal => "wal",
+            Self::InPlace => "in-place",
+        })
+    }
+}
 
 /// The contents of the control file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +116,7 @@ pub(crate) struct Control {
     pub(crate) generation: u64,
     /// Whether the database was closed in order, and nothing was written since.
     pub(crate) is_clean: bool,
+    pub(crate) scheme: SchemeId,
     pub(crate) logs: SeveralLogs,
 }
 
@@ -199,7 +235,8 @@ impl Control {
     pub(crate) fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         block[0..8].copy_from_slice(&MAGIC);
-        block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let version = if self.scheme == SchemeId::Wal { GENERATIONS_VERSION } else { SCHEMES_VERSION };
+        block[8..12].copy_from_slice(&version.to_le_bytes());
         block[12..16].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
         block[16..32].copy_from_slice(&self.database);
         let fields = [
@@ -216,6 +253,7 @@ impl Control {
         }
         self.logs.encode(block);
         block[CLEAN] = self.is_clean.into();
+        block[SCHEME] = self.scheme as u8;
         block[GENERATION..GENERATION + 8].copy_from_slice(&self.generation.to_le_bytes());
         let crc = crc32c(&block[..CRC]);
         block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
@@ -250,6 +288,11 @@ impl Control {
             groups: word(80),
             generation: if has_generations { word(GENERATION) } else { 0 },
             is_clean: has_generations && block[CLEAN] != 0,
+            scheme: match (version < SCHEMES_VERSION, block[SCHEME]) {
+                (true, _) | (false, 0) => SchemeId::Wal,
+                (false, 1) => SchemeId::InPlace,
+                _ => return Err(Defect::Damaged),
+            },
             logs: SeveralLogs::decode(block).ok_or(Defect::Damaged)?,
         })
     }
@@ -408,6 +451,7 @@ mod tests {
             groups: 3,
             generation: 4,
             is_clean: true,
+            scheme: SchemeId::Wal,
             logs: SeveralLogs::ONE,
         }
     }
@@ -461,7 +505,10 @@ mod tests {
     #[test]
     fn other_versions_are_refused_by_name() {
         let mut block = vec![0; BLOCK_SIZE];
+        Control { scheme: SchemeId::InPlace, ..sample(5) }.encode(&mut block);
+        assert_eq!(Control::decode(&block).map(|control| control.scheme), Ok(SchemeId::InPlace));
         sample(5).encode(&mut block);
+        assert_eq!(block[8], 3, "a database with a log has the version that earlier programs read");
         block[8] = 9;
         let crc = crc32c(&block[..CRC]);
         block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());

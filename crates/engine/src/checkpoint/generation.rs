@@ -92,8 +92,14 @@ impl Generations<'_> {
     pub(crate) fn stamp_next(&self) -> Result<u64> {
         let stamp = self.next_stamp();
         self.store.pool.stamp(stamp)?;
-        self.store.scheme.stamp(stamp.generation);
+        self.stamp_log(stamp);
         Ok(stamp.generation)
+    }
+
+    fn stamp_log(&self, stamp: Stamp) {
+        if let Some(log) = self.store.scheme.log() {
+            log.stamp(stamp.generation);
+        }
     }
 
     fn next_stamp(&self) -> Stamp {
@@ -117,7 +123,7 @@ impl Generations<'_> {
     pub(crate) fn close(&self) -> Result<()> {
         let stamp = self.next_stamp();
         self.store.pool.stamp_last(stamp)?;
-        self.store.scheme.stamp(stamp.generation);
+        self.stamp_log(stamp);
         let generation = stamp.generation;
         let mut file = self.control.lock();
         let control = Control { generation, is_clean: true, ..file.control };
@@ -128,7 +134,7 @@ impl Generations<'_> {
 #[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
-    use crate::checkpoint::control::SeveralLogs;
+    use crate::checkpoint::control::{SchemeId, SeveralLogs};
     use duramen_io::{Disk, OpenMode, SimDisk};
     use duramen_types::{Gsn, Lsn, PAGE_SIZE, TxnId};
 
@@ -146,6 +152,7 @@ mod tests {
             groups: 1,
             generation,
             is_clean: false,
+            scheme: SchemeId::Wal,
             logs: SeveralLogs::ONE,
         }
     }

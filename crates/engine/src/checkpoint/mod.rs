@@ -24,12 +24,13 @@ use duramen_io::Disk;
 use duramen_sync::Mutex;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, Lsn, PageId, planted};
-use duramen_wal::{Inserted, NewRecord};
+use duramen_wal::NewRecord;
 
 use crate::error::{Error, Result};
 use crate::health::Failures;
 use crate::metrics::Counters;
 use crate::record::Kind;
+use crate::scheme::{LogService, Recorded};
 use crate::storage::store::Store;
 use crate::txn_state::context_pool::ContextPool;
 use crate::txn_state::table::TxnTable;
@@ -40,6 +41,7 @@ use tables::{CheckpointEnd, ENTRIES, encode_pages, encode_txns};
 /// The parts of the engine that a checkpoint works with.
 pub(crate) struct Checkpoint<'e> {
     pub(crate) disk: &'e dyn Disk,
+    pub(crate) log: &'e dyn LogService,
     pub(crate) control: &'e Mutex<ControlFile>,
     pub(crate) store: &'e Store,
     pub(crate) txns: &'e TxnTable,
@@ -62,7 +64,7 @@ impl Checkpoint<'_> {
     /// Takes a checkpoint after writing every dirty page.
     pub(crate) fn take_of_clean_pages(&self) -> Result<()> {
         let mut standing = self.checkpointer.begin();
-        let end = self.store.scheme.end();
+        let end = self.log.end();
         self.take_one(&mut standing, end)
     }
 
@@ -70,7 +72,7 @@ impl Checkpoint<'_> {
         let taken = self.take_in_reservation(standing, flush_before);
         // GSNs grow with the bytes of the busiest of several logs; the other logs may grow as much.
         let logs = u64::from(self.control.lock().control.logs.count);
-        self.checkpointer.set_due(Gsn::new(self.store.scheme.end().get() + self.every.div_ceil(logs)));
+        self.checkpointer.set_due(Gsn::new(self.log.end().get() + self.every.div_ceil(logs)));
         // While no other thread can begin a checkpoint.
         taken.map_err(|error| self.failures.note(error))
     }
@@ -83,8 +85,8 @@ impl Checkpoint<'_> {
         self.reserve_usual(standing)?;
         let before = *standing;
         let mut tails = Vec::new();
-        let begun = self.log(standing, Kind::CheckpointBegin.record(&[]), &mut tails);
-        let begin = begun.lsn;
+        let begun = self.record(standing, Kind::CheckpointBegin.record(&[]), &mut tails);
+        let begin = begun.address.lsn();
         let mut txns = self.txns.snapshot();
         if !txns.is_empty() {
             reach(Probe::CheckpointUnderLoad);
@@ -99,12 +101,12 @@ impl Checkpoint<'_> {
         let txn_parts = txns.chunks(ENTRIES).map(|part| (Kind::CheckpointTransactions, encode_txns(begin, part)));
         let page_parts = pages.chunks(ENTRIES).map(|part| (Kind::CheckpointPages, encode_pages(begin, part)));
         let parts: Vec<(Kind, Vec<u8>)> = txn_parts.chain(page_parts).collect();
-        let bytes = |payload: usize| self.store.scheme.record_bytes(payload);
+        let bytes = |payload: usize| self.log.record_bytes(payload);
         let bytes_of_all =
             parts.iter().map(|(_, payload)| bytes(payload.len())).sum::<u64>() + bytes(CheckpointEnd::MAX_BYTES);
         self.reserve_at_least(standing, bytes_of_all)?;
         for (kind, payload) in &parts {
-            self.log(standing, kind.record(payload), &mut Vec::new());
+            self.record(standing, kind.record(payload), &mut Vec::new());
         }
         let next_txn = self.contexts.next_txn();
         // Before the end record: every group counted here is in the log that is hardened next.
@@ -113,27 +115,27 @@ impl Checkpoint<'_> {
         // The changes that the tables contain, and the ends of transactions that the tables
         // therefore omit, may be in any log. All of them are hardened with the end record if it has
         // the higher GSN.
-        let seen = Gsn::new(self.store.scheme.end().get() - 1);
+        let seen = Gsn::new(self.log.end().get() - 1);
         let end = NewRecord { after: seen, ..Kind::CheckpointEnd.record(&end) };
-        let end = self.log(standing, end, &mut Vec::new());
-        self.store.scheme.harden_at_once(end.gsn, Some(end.address()))?;
+        let end = self.record(standing, end, &mut Vec::new());
+        self.log.harden_at_once(end.gsn, Some(end.address))?;
 
         let generation = Generations { control: self.control, store: self.store }.stamp_next()?;
         let redo = pages.iter().map(|&(_, gsn)| gsn).fold(begun.gsn, Gsn::min);
         let oldest = txns.iter().map(|entry| entry.first).fold(redo, Gsn::min);
         {
             let mut file = self.control.lock();
-            let redo_from = self.store.scheme.positions_before(redo);
+            let redo_from = self.log.positions_before(redo);
             let logs = file.control.logs.at_checkpoint(begun.gsn, end.gsn, &tails, &redo_from);
             let control =
                 Control { checkpoint: begin, redo, oldest, next_txn, groups, generation, logs, ..file.control };
             file.write(control)?;
         }
         self.counters.checkpoint_taken();
-        self.store.scheme.recycle_below(oldest)?;
+        self.log.recycle_below(oldest)?;
         // Reserves log space for the next checkpoint, if some is free at once.
         let used = before.saturating_sub(*standing);
-        if self.store.scheme.reserve(used).is_ok() {
+        if self.log.reserve(used).is_ok() {
             *standing += used;
         }
         Ok(())
@@ -176,7 +178,7 @@ impl Checkpoint<'_> {
             return self.reserve_at_least(standing, usual);
         }
         let missing = usual.saturating_sub(*standing);
-        match self.store.scheme.reserve(missing) {
+        match self.log.reserve(missing) {
             // The reserved space is probably enough. The log must not grow beyond its limit for
             // this.
             Err(Error::Full { .. }) => return Ok(()),
@@ -193,8 +195,8 @@ impl Checkpoint<'_> {
         if missing == 0 {
             return Ok(());
         }
-        match self.store.scheme.reserve(missing) {
-            Err(Error::Full { .. }) => self.store.scheme.reserve_beyond_limit(missing)?,
+        match self.log.reserve(missing) {
+            Err(Error::Full { .. }) => self.log.reserve_beyond_limit(missing)?,
             other => other?,
         }
         *standing += missing;
@@ -202,13 +204,13 @@ impl Checkpoint<'_> {
     }
 
     /// Inserts a record of a checkpoint, in the log space reserved for it.
-    fn log(&self, standing: &mut u64, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted {
-        let bytes = self.store.scheme.record_bytes(record.payload.len());
+    fn record(&self, standing: &mut u64, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Recorded {
+        let bytes = self.log.record_bytes(record.payload.len());
         assert!(bytes <= *standing, "log space is reserved for what a checkpoint logs");
-        let inserted = self.store.scheme.log_checkpoint(record, tails);
+        let recorded = self.log.record_checkpoint(record, tails);
         *standing -= bytes;
-        self.store.scheme.unreserve(bytes);
-        inserted
+        self.log.unreserve(bytes);
+        recorded
     }
 }
 
@@ -246,7 +248,7 @@ mod tests {
         }
         for _ in 0..3 {
             engine.checkpoint().unwrap();
-            let stats = engine.scheme().stats();
+            let stats = engine.scheme().log().unwrap().stats();
             assert!(stats.start.get() < segment_bytes, "no segment is recycled");
             let limit = 4096 + stats.segments_live * (segment_bytes - 4096);
             let used = stats.end.get() + stats.reserved_bytes;

@@ -1,13 +1,13 @@
-//! Creates a new database, in an order that is unambiguous after a crash.
+//! Creates a new database with a write-ahead log, in an order that is unambiguous after a crash.
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::Arc;
-use duramen_types::{BLOCK_SIZE, LogId, PAGE_SIZE, PageId, TxnId};
+use duramen_types::{LogId, PAGE_SIZE, PageId, TxnId};
 use duramen_wal::{Log, LogDevice, WalOptions};
 
-use super::files::{CREATING, DATA, DOUBLE_WRITE, VERSIONS, new_identity};
+use super::files::{DATA, DOUBLE_WRITE, VERSIONS, new_identity};
 use crate::btree::empty_root;
-use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
+use crate::checkpoint::control::{Control, ControlFile, SchemeId, SeveralLogs};
 use crate::checkpoint::tables::first_checkpoint;
 use crate::error::Result;
 use crate::options::Options;
@@ -21,41 +21,10 @@ use crate::storage::free_space::blank_bitmap;
 const INITIAL_PAGES: u64 = 128;
 
 /// The number of the first transaction.
-const FIRST_TXN: TxnId = TxnId::new(1);
-
-/// The marker's text. A crash may keep the marker's name and lose its contents, so an empty marker
-/// counts too.
-const MARKER: &[u8] = b"A Duramen database is being made here.\n";
-
-/// Marks the directory, durably, before anything else is put into it.
-fn mark(disk: &dyn Disk) -> Result<()> {
-    let file = disk.open(CREATING, OpenMode::CreateNew)?;
-    let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
-    block[..MARKER.len()].copy_from_slice(MARKER);
-    file.write_at(&[&block], 0)?;
-    file.sync()?;
-    disk.sync_directory("")?;
-    Ok(())
-}
-
-pub(super) fn is_marker(disk: &dyn Disk) -> Result<bool> {
-    let file = disk.open(CREATING, OpenMode::Existing)?;
-    match file.len()? {
-        0 => Ok(true),
-        len if len == BLOCK_SIZE as u64 => {
-            let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
-            file.read_at(&mut block, 0)?;
-            Ok(block.starts_with(MARKER) || block.iter().all(|&byte| byte == 0))
-        }
-        _ => Ok(false),
-    }
-}
+pub(super) const FIRST_TXN: TxnId = TxnId::new(1);
 
 /// Creates a database in a directory that is empty except for the marker.
 pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<()> {
-    if !disk.exists(CREATING)? {
-        mark(disk)?;
-    }
     let database = new_identity(disk);
 
     let data = disk.open(DATA, OpenMode::CreateNew)?;
@@ -94,11 +63,10 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
         groups: 1,
         generation: stamp.generation,
         is_clean: false,
+        scheme: SchemeId::Wal,
         logs: SeveralLogs::new(options.logs, options.log_partition, begin.gsn, end.gsn, &tails),
     };
     ControlFile::create(disk, control)?;
-    disk.remove(CREATING)?;
-    disk.sync_directory("")?;
     Ok(())
 }
 

@@ -2,14 +2,18 @@
 //! table.
 //!
 //! A database is created in steps that are unambiguous at any point. A file `creating` first marks
-//! the directory. Then come the data file, the double-write area and the log. A rename then adds
+//! the directory. Then come the data file, the double-write area and the log, or the heap in
+//! persistent memory. A rename then adds
 //! the control file; the database exists from then on. Last the marker is removed. A directory with
 //! the marker and without a control file holds nothing, and the database is created anew. A
 //! directory with data but with neither of the two is refused: a file that was there is missing.
 
 mod create;
 pub(crate) mod files;
+mod in_heap;
+mod marker;
 mod start;
+mod with_log;
 
 use std::path::Path;
 
@@ -17,12 +21,14 @@ use duramen_io::Disk;
 use duramen_sync::Arc;
 use duramen_wal::{Log, LogDevice, MAX_LOGS, WalOptions};
 
-use crate::checkpoint::control::{CONTROL, CONTROL_NEW};
+use crate::checkpoint::control::{CONTROL, CONTROL_NEW, ControlFile, SchemeId};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::options::Options;
-use create::{create, is_marker};
+use crate::heap::Heap;
+use crate::options::{Options, Scheme};
+use create::create;
 use files::{CREATING, DATA, DOUBLE_WRITE, LOG, clear};
+use marker::{is_marker, mark};
 use start::start;
 
 pub(crate) use files::named;
@@ -48,14 +54,25 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
             });
         }
         state => {
-            Log::check_regions(&options.of_log())?;
+            match &options.scheme {
+                Scheme::Wal => Log::check_regions(&options.of_log())?,
+                Scheme::InPlace(heap) => Heap::check_new(heap)?,
+            }
             if let Some(archive) = &options.archive {
                 archive.made()?;
             }
             if matches!(state, State::HalfMade) {
                 clear(&*disk)?;
             }
-            create(&*disk, &disk, &options)?;
+            if !disk.exists(CREATING)? {
+                mark(&*disk)?;
+            }
+            match &options.scheme {
+                Scheme::Wal => create(&*disk, &disk, &options)?,
+                Scheme::InPlace(heap) => in_heap::create(&*disk, heap)?,
+            }
+            disk.remove(CREATING)?;
+            disk.sync_directory("")?;
         }
     }
     start(disk, home, options)
@@ -65,6 +82,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
 /// database in `home`.
 pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING];
+    if let Scheme::InPlace(heap) = &options.scheme {
+        return in_heap::check_place(home, heap, &files);
+    }
     let named = match &options.log_device {
         LogDevice::Nvm(nvm) => nvm.further.len() + 1,
         LogDevice::File => 1,
@@ -82,6 +102,9 @@ enum State {
 
 fn state_of(disk: &dyn Disk) -> Result<State> {
     if disk.exists(CONTROL)? {
+        if ControlFile::open(disk)?.control.scheme != SchemeId::Wal {
+            return Ok(State::Database);
+        }
         for (name, what) in [(DATA, "data file"), (DOUBLE_WRITE, "double-write area"), (LOG, "log directory")] {
             if !disk.exists(name)? {
                 return Err(Error::NotADatabase {

@@ -42,6 +42,9 @@ const CHECKSUM: usize = 0;
 const TYPE: usize = 4;
 const LEVEL: usize = 5;
 const GSN: usize = 8;
+
+/// Offset of the GSN in a page.
+pub(crate) const GSN_OFFSET: u64 = GSN as u64;
 const PAGE_ID: usize = 16;
 const TABLE_ID: usize = 24;
 

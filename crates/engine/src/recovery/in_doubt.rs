@@ -7,13 +7,11 @@
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_wal::ReadBack;
-
 use duramen_types::planted;
 
 use super::malformed::malformed;
 use super::parts::UndoParts;
-use super::prev_chain::PrevChain;
+use super::prev_chain::{PrevChain, ReadRecords};
 use crate::error::{Error, Result};
 use crate::lock::{LockId, LockMode};
 use crate::record::{DeferredFree, Kind, Malformed, Reader, Undo};
@@ -43,43 +41,43 @@ impl InDoubt {
     pub(super) fn resume(parts: &UndoParts<'_>, entry: TxnEntry) -> Box<Context> {
         let mut context = parts.contexts.take();
         context.locks.renew(entry.txn);
-        context.log.resume(parts.txns, entry);
+        context.log.resume(&*parts.store.scheme, parts.txns, entry);
         context
     }
 
-    /// Reads from the log what the transaction still has to do.
+    /// Reads from its records what the transaction still has to do.
     pub(super) fn bring_back(
         parts: &UndoParts<'_>,
-        logs: &mut ReadBack<'_>,
+        records: &mut dyn ReadRecords,
         entry: TxnEntry,
         mut context: Box<Context>,
     ) -> Result<Self> {
         let mut chain = PrevChain::new(entry.last);
         if entry.state == TxnState::Committed {
             let mut frees = Vec::new();
-            while let Some(record) = chain.next(logs)? {
-                match Kind::from_u8(record.kind) {
-                    Some(Kind::FreeOnCommit) => {
-                        frees.push(DeferredFree::decode(record.payload).map_err(|_| malformed(record.address()))?);
+            while let Some(record) = chain.next(records)? {
+                match record.kind {
+                    Kind::FreeOnCommit => {
+                        frees.push(DeferredFree::decode(record.payload).map_err(|_| malformed(record.address))?);
                     }
-                    Some(Kind::Compensation | Kind::Update | Kind::Commit) => {}
-                    _ => return Err(malformed(record.address())),
+                    Kind::Compensation | Kind::Update | Kind::Commit => {}
+                    _ => return Err(malformed(record.address)),
                 }
             }
             return Ok(Self::Winner(context, frees));
         }
-        while let Some(record) = chain.next(logs)? {
-            let malformed = |_| malformed(record.address());
-            match Kind::from_u8(record.kind) {
-                Some(Kind::Compensation) => {}
-                Some(Kind::Update) => {
+        while let Some(record) = chain.next(records)? {
+            let malformed = |_| malformed(record.address);
+            match record.kind {
+                Kind::Compensation => {}
+                Kind::Update => {
                     let undo = Undo::decode(&mut Reader::new(record.payload)).map_err(malformed)?;
                     if parts.instant_recovery && !planted!(LoserUnlocked) {
                         lock(parts, &mut context, undo).map_err(|Contested| malformed(Malformed))?;
                     }
                     context.log.recall_update(&*parts.store.scheme, &record, undo);
                 }
-                Some(Kind::FreeOnCommit) => {
+                Kind::FreeOnCommit => {
                     let free = DeferredFree::decode(record.payload).map_err(malformed)?;
                     context.log.recall_deferred_free(&*parts.store.scheme, &record, free);
                 }

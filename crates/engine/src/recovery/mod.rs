@@ -24,6 +24,7 @@ mod background;
 mod host;
 mod in_doubt;
 mod malformed;
+mod of_heap;
 mod on_demand;
 mod parts;
 mod pipeline;
@@ -38,15 +39,20 @@ use duramen_io::File;
 use duramen_sync::Arc;
 use duramen_sync::clock::Instant;
 use duramen_types::PAGE_SIZE;
+use duramen_wal::Log;
 
 use crate::checkpoint::control::Control;
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
 use crate::scheme::WalScheme;
+use crate::txn_state::table::TxnEntry;
 use analysis::Analysis;
+use prev_chain::{ReadRecords, Resumable};
+use undo::finish_transactions;
 
 pub(crate) use background::BackgroundRecovery;
 pub(crate) use host::RecoveryHost;
+pub(crate) use of_heap::recover_heap;
 pub(crate) use parts::UndoParts;
 
 /// Brings the pages to the state of the last hardened commit. No other thread uses the database
@@ -80,9 +86,26 @@ pub(crate) fn recover(
     report.redo_micros = micros(started);
 
     let started = Instant::now();
-    undo::finish_transactions(host, scheme.logs(), &analysis, &mut report)?;
+    let txns = analysis.txns.values().copied().collect();
+    finish_transactions(host, Arc::new(InLogs { logs: Arc::clone(scheme.logs()), txns }), &mut report)?;
     report.undo_micros = micros(started);
     Ok(report)
+}
+
+/// The interrupted transactions of a database with logs.
+struct InLogs {
+    logs: Arc<Log>,
+    txns: Vec<TxnEntry>,
+}
+
+impl Resumable for InLogs {
+    fn entries(&self) -> Vec<TxnEntry> {
+        self.txns.clone()
+    }
+
+    fn reader(&self) -> Box<dyn ReadRecords + '_> {
+        Box::new(self.logs.read_back())
+    }
 }
 
 pub(crate) fn micros(started: Instant) -> u64 {

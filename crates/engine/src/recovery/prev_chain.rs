@@ -2,11 +2,38 @@
 //! record names.
 
 use duramen_types::{Gsn, LogAddress};
-use duramen_wal::{ReadBack, RecordRef};
+use duramen_wal::ReadBack;
 
 use super::malformed::{malformed, read_in_chain};
 use crate::error::Result;
 use crate::record::{Kind, undo_next};
+use crate::txn_state::log::PastRecord;
+use crate::txn_state::table::TxnEntry;
+
+/// Reads records that other records name.
+pub(super) trait ReadRecords {
+    /// Reads the record at `address`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] if no record of the engine is there.
+    fn read(&mut self, address: LogAddress) -> Result<PastRecord<'_>>;
+}
+
+/// The transactions that a crash has interrupted.
+pub(super) trait Resumable: Send + Sync {
+    fn entries(&self) -> Vec<TxnEntry>;
+
+    /// Returns what reads their records. Each thread uses its own.
+    fn reader(&self) -> Box<dyn ReadRecords + '_>;
+}
+
+impl ReadRecords for ReadBack<'_> {
+    fn read(&mut self, address: LogAddress) -> Result<PastRecord<'_>> {
+        let record = read_in_chain(address, ReadBack::read(self, address))?;
+        let kind = Kind::from_u8(record.kind).ok_or_else(|| malformed(address))?;
+        Ok(PastRecord { address, prev: record.prev, gsn: record.gsn, kind, payload: record.payload })
+    }
+}
 
 /// The records of a transaction, read backwards. They may be in several logs.
 pub(super) struct PrevChain {
@@ -20,17 +47,17 @@ impl PrevChain {
         Self { next: last, gsn: Gsn::MAX }
     }
 
-    pub(super) fn next<'r>(&mut self, logs: &'r mut ReadBack<'_>) -> Result<Option<RecordRef<'r>>> {
+    pub(super) fn next<'r>(&mut self, records: &'r mut dyn ReadRecords) -> Result<Option<PastRecord<'r>>> {
         if self.next.is_zero() {
             return Ok(None);
         }
-        let record = read_in_chain(self.next, logs.read(self.next))?;
+        let record = records.read(self.next)?;
         if record.gsn >= self.gsn {
-            return Err(malformed(record.address()));
+            return Err(malformed(record.address));
         }
         self.gsn = record.gsn;
-        self.next = match Kind::from_u8(record.kind) {
-            Some(Kind::Compensation) => undo_next(record.payload).map_err(|_| malformed(record.address()))?,
+        self.next = match record.kind {
+            Kind::Compensation => undo_next(record.payload).map_err(|_| malformed(record.address))?,
             _ => record.prev,
         };
         Ok(Some(record))

@@ -6,11 +6,10 @@
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex, parallel};
-use duramen_wal::{Log, ReadBack};
 
-use super::analysis::Analysis;
 use super::host::RecoveryHost;
 use super::in_doubt::InDoubt;
+use super::prev_chain::{ReadRecords, Resumable};
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
 use crate::progress::{Gauge, RecoveryPass};
@@ -22,11 +21,10 @@ use crate::txn_state::table::{TxnEntry, TxnState};
 /// thread takes the next transaction in turn.
 pub(super) fn finish_transactions(
     host: &Arc<dyn RecoveryHost>,
-    logs: &Arc<Log>,
-    analysis: &Analysis,
+    interrupted: Arc<dyn Resumable>,
     report: &mut RecoveryReport,
 ) -> Result<()> {
-    let mut entries: Vec<TxnEntry> = analysis.txns.values().copied().collect();
+    let mut entries = interrupted.entries();
     // The order makes the work of one thread deterministic.
     entries.sort_by_key(|entry| entry.last);
     report.losers = entries.iter().filter(|entry| entry.state == TxnState::Active).count() as u64;
@@ -39,16 +37,15 @@ pub(super) fn finish_transactions(
     let observer = host.options().recovery_observer.as_ref();
     let gauge = Arc::new(Gauge::new(observer, RecoveryPass::Undo, Some(count as u64), 1));
     let done = Arc::clone(&gauge);
-    let (shared, logs, rest, failed) =
-        (Arc::clone(host), Arc::clone(logs), Mutex::new(resumed), AtomicBool::new(false));
+    let (shared, rest, failed) = (Arc::clone(host), Mutex::new(resumed), AtomicBool::new(false));
     let work = move || {
         // Each thread has its own reader and takes the latest transaction first: for many short
         // transactions, it reads the end of the log only once.
-        let mut logs = logs.read_back();
+        let mut records = interrupted.reader();
         while !failed.load(Ordering::Relaxed) {
             let next = rest.lock().pop();
             let Some((entry, context)) = next else { break };
-            let finished = finish_or_leave(&*shared, &mut logs, entry, context);
+            let finished = finish_or_leave(&*shared, &mut *records, entry, context);
             failed.fetch_or(finished.is_err(), Ordering::Relaxed);
             finished?;
             done.add(1);
@@ -67,12 +64,12 @@ pub(super) fn finish_transactions(
 /// Finishes a transaction, or leaves it in a state in which other transactions may run.
 fn finish_or_leave(
     host: &dyn RecoveryHost,
-    logs: &mut ReadBack<'_>,
+    records: &mut dyn ReadRecords,
     entry: TxnEntry,
     context: Box<Context>,
 ) -> Result<()> {
     let parts = host.undo_parts();
-    let mut in_doubt = InDoubt::bring_back(&parts, logs, entry, context)?;
+    let mut in_doubt = InDoubt::bring_back(&parts, records, entry, context)?;
     if !parts.instant_recovery {
         in_doubt.reserve_some(&parts);
         return in_doubt.finish(&parts, &AtomicBool::new(false));

@@ -1,50 +1,101 @@
 //! The seam between the engine and the way it makes changes durable.
 //!
-//! B+-tree, locks and transactions are the same code over every storage scheme; they use only this
-//! trait. [`WalScheme`] is ARIES over a write-ahead log; schemes that update persistent memory in
-//! place or harden batches of transactions implement the same calls.
+//! B+-tree, locks and transactions are the same code over every storage scheme; they use only
+//! [`StorageScheme`]. A scheme that keeps a log also offers [`LogService`], which checkpoints,
+//! backups and the handling of a full log use. The engine asks nowhere which scheme it has.
+//!
+//! | scheme | how a change becomes durable |
+//! |---|---|
+//! | [`WalScheme`] | ARIES: a record in the write-ahead log now, the page later |
+//! | [`InPlace`] | a record in the transaction's journal, then the page in a heap in persistent memory, both before the page is unlatched |
 
+mod in_place;
+mod log_service;
 mod wal;
 
+pub(crate) use in_place::{Found, InPlace, JournalRecord};
+pub(crate) use log_service::LogService;
 pub(crate) use wal::WalScheme;
 
 use std::fmt;
 
-use duramen_types::{Gsn, LogAddress, LogId, Lsn, TxnId};
-use duramen_wal::{Hardened, Inserted, LogHold, NewRecord, Retainer, WalStats};
+use duramen_types::{Gsn, LogAddress, TxnId};
+use duramen_wal::{Hardened, Inserted, NewRecord};
 
 use crate::error::Result;
+use crate::metrics::HeapMetrics;
+use crate::pool::Exclusive;
 
-/// The operations for a page update, a commit, a rollback, an eviction, a checkpoint and a restart.
+/// The place that takes all records of one transaction: for the write-ahead log, one of several
+/// logs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Home(pub(crate) u32);
+
+/// The record of a change, as the scheme has kept it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorded {
+    /// The position of the change in the global order, or at least in the order of the changes of
+    /// its pages and of its transaction.
+    pub(crate) gsn: Gsn,
+    /// Where the record is.
+    pub(crate) address: LogAddress,
+    /// Bytes of the transaction's space that the record took.
+    pub(crate) bytes: u64,
+}
+
+impl Recorded {
+    /// Returns the GSN to which the record advances its log's clock.
+    pub(crate) fn end_gsn(&self) -> Gsn {
+        Gsn::new(self.gsn.get() + self.bytes)
+    }
+}
+
+impl From<Inserted> for Recorded {
+    #[inline]
+    fn from(inserted: Inserted) -> Self {
+        Self { gsn: inserted.gsn, address: inserted.address(), bytes: inserted.bytes() }
+    }
+}
+
+/// The change of one or more latched pages, as an atomic whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change<'a> {
+    /// The record for a log. Its payload ends with the operations on the pages.
+    pub(crate) record: NewRecord<'a>,
+    /// Length of the part of the payload before the operations: how to undo the change, or, in a
+    /// compensation, where the undo continues.
+    pub(crate) prefix: usize,
+}
+
+/// The operations for a page update, a commit, a rollback and a restart.
 pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
-    /// Returns the log for the records of a transaction that is about to write its first one, if
-    /// they all go to one log.
-    fn home(&self, txn: TxnId) -> LogId;
+    /// Returns the place for the records of a transaction that is about to write its first one.
+    fn home(&self, txn: TxnId) -> Home;
 
-    /// Records a page update, a compensation, or the end of a transaction whose [`Self::home`] is
-    /// given, in the order of the calls; or a change that no transaction owns. A page update is
-    /// recorded while its pages are latched. Never fails; the next [`Self::harden`] reports a
-    /// failure.
-    fn log(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted;
+    /// Returns the place of the records of a transaction that recovery has found, whose latest
+    /// record is given.
+    fn home_of(&self, txn: TxnId, last: LogAddress) -> Home;
 
-    /// Records a commit as [`Self::log`] does, or another record that is hardened by itself: a
-    /// caller may wait only for records that were inserted in this way.
-    fn log_commit(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted;
+    /// Makes the change of latched pages recoverable, and stamps the pages with its GSN. The pages
+    /// are changed in memory already. A change without a home belongs to no transaction and is
+    /// never undone; the changes of one transaction are recorded in the order of the calls. Never
+    /// fails; the next [`Self::harden`] reports a failure.
+    fn change(&self, home: Option<Home>, change: Change<'_>, pages: &mut [Exclusive<'_>]) -> Recorded;
 
-    /// Records as [`Self::log_commit`] does, for a checkpoint. Puts the end of each log into
-    /// `tails`.
-    fn log_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted;
+    /// Records a fact about a transaction that changes no page.
+    fn note(&self, home: Home, record: NewRecord<'_>) -> Recorded;
+
+    /// Records a commit, or with [`crate::record::Kind::End`] the end of a rollback or of the
+    /// clean-up after a commit. What other transactions do after this has higher GSNs in all logs.
+    fn end(&self, home: Home, record: NewRecord<'_>) -> Recorded;
 
     /// Waits until everything up to and including `gsn` survives a crash. `gsn` is that of a
-    /// commit, whose log address is `own` if the caller has it.
+    /// commit, whose address is `own` if the caller has it.
     fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()>;
 
-    /// Waits as [`Self::harden`] does, for a record that is not a commit: the flush does not wait
-    /// for other committers.
-    fn harden_at_once(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()>;
-
     /// Requests that everything up to and including `gsn` survives a crash, and does not wait.
-    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Hardened;
+    /// Returns `None` if it does already.
+    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Option<Hardened>;
 
     /// Prepares for a long block of the calling thread after it has recorded something: the commits
     /// of other transactions may be waiting until its records survive a crash.
@@ -53,73 +104,46 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Returns whether everything up to and including `gsn` survives a crash.
     fn is_hardened(&self, gsn: Gsn) -> bool;
 
-    /// Returns a GSN above those of all records so far.
-    fn end(&self) -> Gsn;
+    /// Returns a GSN such that no record so far has a higher one; zero if the scheme orders only
+    /// the changes of each page and of each transaction.
+    fn latest(&self) -> Gsn;
 
-    /// Returns, for each log, a position before which all records have GSNs below `gsn`.
-    fn positions_before(&self, gsn: Gsn) -> Vec<Lsn>;
+    /// Returns the space that a transaction needs for its next operation, whose record has up to
+    /// `payload` bytes of payload, beyond what rolling it back needs.
+    fn space_for_operation(&self, payload: u64) -> u64;
 
-    /// Reserves log space for `bytes` of records.
+    /// Returns the space that undoing an update needs, whose record and inverse have this many
+    /// bytes.
+    fn space_for_undo(&self, payload: usize, inverse: usize) -> u64;
+
+    /// Reserves space for the records of a transaction.
     fn reserve(&self, bytes: u64) -> Result<()>;
 
-    /// Reserves log space as [`Self::reserve`] does, even beyond the limit that the user has set.
-    fn reserve_beyond_limit(&self, bytes: u64) -> Result<()>;
+    /// Reserves the space that [`crate::record::Kind::End`] takes for a transaction that has given
+    /// back its reservation, even beyond the limit that the user has set. Returns the bytes.
+    fn reserve_end(&self) -> Result<u64>;
 
-    /// Gives back reserved log space that records have taken, or may have taken.
+    /// Gives back reserved space that records have taken, or may have taken.
     fn unreserve(&self, bytes: u64);
 
-    /// Gives back reserved log space that no record has taken.
+    /// Gives back reserved space that no record has taken.
     fn unreserve_unused(&self, bytes: u64);
 
-    /// Returns the bytes that a record with a payload of this length takes.
-    fn record_bytes(&self, payload: usize) -> u64;
+    /// Reserves space for a change that no transaction owns; [`Self::unreserve`] gives it back.
+    fn reserve_system(&self, bytes: u64) -> Result<()>;
 
-    /// Returns whether the user's limit would allow a reservation of `bytes` if nothing below `gsn`
-    /// were kept, and `returned` of the reserved bytes were given back.
-    fn has_room_from(&self, gsn: Gsn, bytes: u64, returned: u64) -> bool;
+    /// Makes sure that a transaction id up to `limit` is not given out again after a crash, for a
+    /// scheme whose records do not show it.
+    fn note_txn_limit(&self, limit: TxnId);
 
-    /// Returns the bytes of the records from `gsn` on, in the log that has most of them.
-    fn bytes_from(&self, gsn: Gsn) -> u64;
+    /// Returns the log, if the scheme has one.
+    fn log(&self) -> Option<&dyn LogService>;
 
-    /// Returns the bytes that are reserved.
-    fn set_aside(&self) -> u64;
-
-    /// Recycles the records below `gsn`, which are no longer needed.
-    fn recycle_below(&self, gsn: Gsn) -> Result<()>;
-
-    /// Durably stamps what the scheme keeps outside of the log's own files with this generation.
-    fn stamp(&self, generation: u64);
-
-    /// Keeps the logs from being recycled while they are copied.
-    fn hold_logs(&self) -> LogHold;
-
-    /// Waits until everything logged so far survives a crash. With several logs, some may then hold
-    /// later records; those behind the returned GSN do not count.
-    fn harden_all(&self) -> Result<Gsn>;
-
-    /// Returns, for each log, where its records below `gsn` end, all of which are hardened.
-    fn ends_before(&self, gsn: Gsn) -> Result<Vec<Lsn>>;
-
-    /// Waits until the log that may be recycled is archived, or cannot be archived.
-    fn await_archive(&self);
-
-    /// Returns what keeps records that nothing else needs, if there is no space for `bytes`.
-    fn retainer(&self, bytes: u64) -> Option<Retainer>;
-
-    /// Returns a number that grows while the retainers make progress.
-    fn retainers_progress(&self) -> u64;
-
-    /// Wakes the archiver to check for work.
-    fn call_archive(&self);
-
-    /// Returns the reason why the log cannot be archived at present.
-    fn archive_failure(&self) -> Option<String>;
+    /// Returns the counters of the heap, if the scheme has one.
+    fn heap(&self) -> Option<HeapMetrics>;
 
     /// Returns the failure that put the scheme out of service.
     fn failure(&self) -> Option<String>;
-
-    /// Returns the counters.
-    fn stats(&self) -> WalStats;
 
     /// Hardens everything and stops.
     fn close(&self) -> Result<()>;

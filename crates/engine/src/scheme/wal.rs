@@ -5,12 +5,17 @@ use duramen_sync::Arc;
 use duramen_sync::cpu;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
-use duramen_wal::{Hardened, Inserted, Log, LogHold, NewRecord, Retainer, WalError, WalStats, log_of_cpu};
+use duramen_wal::{Hardened, Log, LogHold, NewRecord, Retainer, WalError, WalStats, log_of_cpu};
 
-use super::StorageScheme;
+use super::{Change, Home, LogService, Recorded, StorageScheme};
 use crate::error::{Result, why_log_failed};
+use crate::metrics::HeapMetrics;
 use crate::options::Partition;
-use crate::pool::{PoolError, WalRule};
+use crate::page;
+use crate::pool::{Exclusive, PoolError, WalRule};
+
+/// Bytes that an operation reserves beyond its own record: for a split of every level of the tree.
+const STRUCTURE_BYTES: u64 = 96 << 10;
 
 /// The log that holds the checkpoints, and, if records go by page, the records without a page.
 const CHECKPOINTS: LogId = LogId::ZERO;
@@ -53,54 +58,59 @@ impl WalScheme {
     /// would take the transaction for in doubt, and undo would take back committed changes. For
     /// this reason, if records go by page, records without a page go to the first log.
     #[inline]
-    fn route(&self, home: Option<LogId>, page: PageId) -> LogId {
+    fn route(&self, home: Option<Home>, page: PageId) -> LogId {
         if self.logs.count() == 1 {
             return LogId::ZERO;
         }
         match (self.partition, home) {
             (Partition::Page, _) | (Partition::RoundRobin, None) => self.log_of_page(page),
-            (_, Some(home)) => home,
+            (_, Some(home)) => LogId::new(home.0 as u16),
             (Partition::Transaction, None) => self.log_here(),
         }
     }
 }
 
 impl StorageScheme for WalScheme {
-    fn home(&self, txn: TxnId) -> LogId {
-        match self.partition {
+    fn home(&self, txn: TxnId) -> Home {
+        let log = match self.partition {
             _ if self.logs.count() == 1 => LogId::ZERO,
             Partition::Transaction => self.log_here(),
             Partition::RoundRobin => LogId::new((txn.get() % u64::from(self.logs.count())) as u16),
             Partition::Page => CHECKPOINTS,
-        }
+        };
+        Home(log.get().into())
+    }
+
+    fn home_of(&self, _txn: TxnId, last: LogAddress) -> Home {
+        Home(last.log().get().into())
     }
 
     #[inline]
-    fn log(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted {
-        self.logs.insert(self.route(home, record.page), record)
+    fn change(&self, home: Option<Home>, change: Change<'_>, pages: &mut [Exclusive<'_>]) -> Recorded {
+        let inserted = self.logs.insert(self.route(home, change.record.page), change.record);
+        for page in pages {
+            page::set_gsn(page, inserted.gsn);
+        }
+        inserted.into()
     }
 
-    fn log_commit(&self, home: Option<LogId>, record: NewRecord<'_>) -> Inserted {
-        let log = self.route(home, record.page);
+    fn note(&self, home: Home, record: NewRecord<'_>) -> Recorded {
+        self.logs.insert(self.route(Some(home), record.page), record).into()
+    }
+
+    fn end(&self, home: Home, record: NewRecord<'_>) -> Recorded {
+        let log = self.route(Some(home), record.page);
         let has_all = self.partition != Partition::Page || log == CHECKPOINTS;
         assert!(has_all, "with a log for each page, commits are in the log of the checkpoints");
-        self.logs.insert_synchronized(log, record, None)
-    }
-
-    fn log_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Inserted {
-        self.logs.insert_synchronized(CHECKPOINTS, record, Some(tails))
+        self.logs.insert_synchronized(log, record, None).into()
     }
 
     fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
         Ok(self.logs.wait_hardened(gsn, own)?)
     }
 
-    fn harden_at_once(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
-        Ok(self.logs.harden_at_once(gsn, own)?)
-    }
-
-    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Hardened {
-        self.logs.harden(gsn, own)
+    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Option<Hardened> {
+        (!self.logs.is_hardened(gsn)).then(|| self.logs.harden(gsn, own))
     }
 
     fn before_blocking(&self) {
@@ -109,6 +119,71 @@ impl StorageScheme for WalScheme {
 
     fn is_hardened(&self, gsn: Gsn) -> bool {
         self.logs.is_hardened(gsn)
+    }
+
+    fn latest(&self) -> Gsn {
+        Gsn::new(self.logs.latest().get() - 1)
+    }
+
+    fn space_for_operation(&self, payload: u64) -> u64 {
+        8 * payload + STRUCTURE_BYTES
+    }
+
+    /// A compensation record is hardly larger than the update. But the database record may have
+    /// shrunk, and may no longer fit its page when it grows back; this costs a share of a split.
+    fn space_for_undo(&self, payload: usize, inverse: usize) -> u64 {
+        self.logs.record_bytes(payload) + 8 * inverse as u64
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        Ok(self.logs.reserve(bytes)?)
+    }
+
+    fn reserve_end(&self) -> Result<u64> {
+        let bytes = self.logs.record_bytes(0);
+        self.logs.reserve_beyond_limit(bytes)?;
+        Ok(bytes)
+    }
+
+    fn unreserve(&self, bytes: u64) {
+        self.logs.unreserve(bytes);
+    }
+
+    fn unreserve_unused(&self, bytes: u64) {
+        self.logs.unreserve_unused(bytes);
+    }
+
+    fn reserve_system(&self, bytes: u64) -> Result<()> {
+        Ok(self.logs.reserve(bytes)?)
+    }
+
+    /// The log shows every id in it, and checkpoints record the limit.
+    fn note_txn_limit(&self, _limit: TxnId) {}
+
+    fn log(&self) -> Option<&dyn LogService> {
+        Some(self)
+    }
+
+    fn heap(&self) -> Option<HeapMetrics> {
+        None
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.logs.failure().map(|failure| failure.to_string())
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(self.logs.close()?)
+    }
+}
+
+impl LogService for WalScheme {
+    fn record_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Recorded {
+        self.logs.insert_synchronized(CHECKPOINTS, record, Some(tails)).into()
+    }
+
+    fn harden_at_once(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
+        Ok(self.logs.harden_at_once(gsn, own)?)
     }
 
     fn end(&self) -> Gsn {
@@ -129,10 +204,6 @@ impl StorageScheme for WalScheme {
 
     fn unreserve(&self, bytes: u64) {
         self.logs.unreserve(bytes);
-    }
-
-    fn unreserve_unused(&self, bytes: u64) {
-        self.logs.unreserve_unused(bytes);
     }
 
     fn record_bytes(&self, payload: usize) -> u64 {
@@ -198,16 +269,8 @@ impl StorageScheme for WalScheme {
         self.logs.archive_failure().map(|failure| failure.to_string())
     }
 
-    fn failure(&self) -> Option<String> {
-        self.logs.failure().map(|failure| failure.to_string())
-    }
-
     fn stats(&self) -> WalStats {
         self.logs.stats()
-    }
-
-    fn close(&self) -> Result<()> {
-        Ok(self.logs.close()?)
     }
 }
 

@@ -13,12 +13,11 @@
 
 use duramen_sync::thread;
 use duramen_types::{Gsn, PageId};
-use duramen_wal::{Inserted, NewRecord};
+use duramen_wal::NewRecord;
 
-use crate::page;
 use crate::pool::Exclusive;
 use crate::record::{Kind, PageOp, put_number};
-use crate::scheme::StorageScheme;
+use crate::scheme::{Change, Recorded, StorageScheme};
 
 /// Latched pages and the operations done on them so far.
 pub(crate) struct MiniTransaction<'p> {
@@ -85,14 +84,14 @@ impl<'p> MiniTransaction<'p> {
     /// of log that it took, including the charged ones.
     pub(crate) fn finish(self, scheme: &dyn StorageScheme) -> u64 {
         let charged = self.charged;
-        charged + self.finish_at(scheme).bytes()
+        charged + self.finish_at(scheme).bytes
     }
 
     /// Logs the mini-transaction as [`Self::finish`] does; returns where the record is.
-    pub(crate) fn finish_at(self, scheme: &dyn StorageScheme) -> Inserted {
-        let prefix = Vec::new();
-        self.log(prefix, |page, after, payload| {
-            scheme.log(None, NewRecord { page, after, ..Kind::System.record(payload) })
+    pub(crate) fn finish_at(self, scheme: &dyn StorageScheme) -> Recorded {
+        self.record(&[], |page, after, payload, pages| {
+            let record = NewRecord { page, after, ..Kind::System.record(payload) };
+            scheme.change(None, Change { record, prefix: 0 }, pages)
         })
     }
 
@@ -102,23 +101,20 @@ impl<'p> MiniTransaction<'p> {
         self.operations = 0;
     }
 
-    /// Logs the mini-transaction through `insert`, with `prefix` before the operations in the
-    /// payload, and releases the pages.
-    pub(crate) fn log(mut self, mut prefix: Vec<u8>, insert: impl FnOnce(PageId, Gsn, &[u8]) -> Inserted) -> Inserted {
+    /// Records the mini-transaction through `change`, with `prefix` before the operations in the
+    /// payload, and releases the pages. `change` gets the first page, the GSN to come after, the
+    /// payload, and all pages.
+    pub(crate) fn record(
+        mut self,
+        prefix: &[u8],
+        change: impl FnOnce(PageId, Gsn, &[u8], &mut [Exclusive<'p>]) -> Recorded,
+    ) -> Recorded {
         let operations = std::mem::take(&mut self.payload);
-        let payload = if prefix.is_empty() {
-            operations
-        } else {
-            prefix.extend_from_slice(&operations);
-            prefix
-        };
+        let payload = if prefix.is_empty() { operations } else { [prefix, &operations[..]].concat() };
         let first = self.pages.first().map_or(PageId::ZERO, Exclusive::id);
-        let inserted = insert(first, self.after, &payload);
+        let recorded = change(first, self.after, &payload, &mut self.pages);
         self.operations = 0;
-        for page in &mut self.pages {
-            page::set_gsn(page, inserted.gsn);
-        }
-        inserted
+        recorded
     }
 }
 

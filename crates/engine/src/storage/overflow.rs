@@ -172,7 +172,7 @@ impl Store {
     /// Frees a page, as a system transaction that comes after the record with the GSN `after`;
     /// returns its own GSN.
     pub(crate) fn free_page(&self, id: PageId, after: Gsn) -> Result<Gsn> {
-        self.scheme.reserve(Self::FREE_BYTES)?;
+        self.scheme.reserve_system(Self::FREE_BYTES)?;
         let freed = self.begin_free_page(id).map(|mut mini| {
             mini.come_after(after);
             mini.finish_at(&*self.scheme).gsn

@@ -94,10 +94,12 @@ impl Txn {
     fn harden_async(self, unhardened: Unhardened) -> Commit {
         let is_pipelined = self.engine.options.commit == CommitMode::Pipelined;
         let Unhardened { gsn, own } = unhardened;
-        if is_pipelined && !gsn.is_zero() && !self.engine.scheme().is_hardened(gsn) {
-            Commit::hardening(self.engine.scheme().request_hardening(gsn, own), self)
-        } else {
-            Commit::done(self.harden(unhardened))
+        if !is_pipelined || gsn.is_zero() {
+            return Commit::done(self.harden(unhardened));
+        }
+        match self.engine.scheme().request_hardening(gsn, own) {
+            Some(hardened) => Commit::hardening(hardened, self),
+            None => Commit::done(Ok(())),
         }
     }
 
@@ -230,11 +232,11 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     let committed = context.log.commit(engine.scheme(), !frees.is_empty(), time);
     let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: no transaction may depend on changes that may be lost.
-        engine.scheme().harden(committed.gsn, Some(committed.address()))?;
+        engine.scheme().harden(committed.gsn, Some(committed.address))?;
         Unhardened::NOTHING
     } else {
         engine.pre_commit(committed.gsn);
-        Unhardened { gsn: committed.gsn, own: Some(committed.address()) }
+        Unhardened { gsn: committed.gsn, own: Some(committed.address) }
     };
     engine.locks.release_fine(&mut context.locks, unhardened.gsn);
     clear_away(engine, context, &ghosts, frees);

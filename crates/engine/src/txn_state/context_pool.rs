@@ -65,10 +65,11 @@ impl ContextPool {
         self.store().take()
     }
 
-    /// Returns a context for a new transaction.
-    pub(crate) fn begin(&self) -> Box<Context> {
+    /// Returns a context for a new transaction. Calls `note_limit` with an id above those that may
+    /// be given out before the next such call.
+    pub(crate) fn begin(&self, note_limit: impl FnOnce(TxnId)) -> Box<Context> {
         let mut store = self.store();
-        let txn = store.number(&self.next);
+        let txn = store.number(&self.next, note_limit);
         let mut context = store.take();
         drop(store);
         context.locks.renew(txn);
@@ -121,10 +122,11 @@ impl Store {
         self.contexts.pop().unwrap_or_else(Context::unused)
     }
 
-    fn number(&mut self, next: &AtomicU64) -> TxnId {
+    fn number(&mut self, next: &AtomicU64, note_limit: impl FnOnce(TxnId)) -> TxnId {
         if self.numbers.is_empty() {
             let first = next.fetch_add(NUMBERS, Ordering::Relaxed);
             self.numbers = first..first + NUMBERS;
+            note_limit(TxnId::new(first + NUMBERS));
         }
         let number = self.numbers.start;
         self.numbers.start += 1;
@@ -152,7 +154,7 @@ mod tests {
     fn every_transaction_has_a_number_of_its_own_and_few_are_lost() {
         let contexts = ContextPool::default();
         contexts.set_next_txn(TxnId::new(5));
-        let mut numbers: Vec<u64> = (0..200).map(|_| contexts.begin().locks.txn().get()).collect();
+        let mut numbers: Vec<u64> = (0..200).map(|_| contexts.begin(|_| {}).locks.txn().get()).collect();
         numbers.dedup();
         assert_eq!(numbers, (5..205).collect::<Vec<_>>(), "also if contexts are not kept");
     }

@@ -11,22 +11,18 @@
 //! refused while it can still be rolled back.
 
 use duramen_sync::Arc;
-use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
-use duramen_wal::{Inserted, NewRecord, RecordRef};
+use duramen_types::{Gsn, LogAddress, PageId, TxnId};
+use duramen_wal::NewRecord;
 
 use super::table::{TxnEntry, TxnSlot, TxnState, TxnTable};
 use crate::error::{Error, Result};
-use crate::page;
 use crate::pool::Exclusive;
 use crate::record::{
     DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, Kind, PageOp, Reader, Tree, Undo, put_number,
 };
-use crate::scheme::StorageScheme;
+use crate::scheme::{Change, Home, Recorded, StorageScheme};
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::timestamp::Timestamp;
-
-/// Bytes that an operation reserves beyond its own record: for a split of every level of the tree.
-const STRUCTURE_BYTES: u64 = 96 << 10;
 
 /// Log space is reserved in steps of this many bytes.
 const STEP_BYTES: u64 = 64 << 10;
@@ -41,6 +37,9 @@ pub(crate) const TXN_LIMIT: TxnId = TxnId::new(1 << (64 - CHAIN_BITS));
 
 /// The most overflow chains that one transaction can write.
 const MOST_OVERFLOW_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
+
+/// Bytes of payload, at most, with which the operations of freeing a page are recorded.
+const ALLOCATION_BYTES: usize = 64;
 
 /// What a rollback does with one entry of the undo buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,8 +69,8 @@ pub(crate) struct TxnLog {
     txn: TxnId,
     slot: Arc<TxnSlot>,
     entered: bool,
-    /// The log that takes the transaction's records, if they go to one log.
-    home: LogId,
+    /// The place that takes the transaction's records.
+    home: Home,
     /// The transaction's clock: its next records get higher GSNs.
     clock: Gsn,
     entries: Vec<Entry>,
@@ -85,6 +84,18 @@ pub(crate) struct TxnLog {
     undo_bytes: u64,
     /// Overflow values written so far.
     overflow_chains: u64,
+}
+
+/// A record of a transaction that recovery resumes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PastRecord<'a> {
+    pub(crate) address: LogAddress,
+    /// The transaction's record before it.
+    pub(crate) prev: LogAddress,
+    pub(crate) gsn: Gsn,
+    pub(crate) kind: Kind,
+    /// Begins with how to undo the change.
+    pub(crate) payload: &'a [u8],
 }
 
 /// A record that still lacks the transaction's id and the address of the previous record.
@@ -107,13 +118,6 @@ impl<'a> Draft<'a> {
     const fn of_txn(kind: Kind, flags: u8, payload: &'a [u8]) -> Self {
         Self::of_page(kind, flags, PageId::ZERO, Gsn::ZERO, payload)
     }
-}
-
-/// Returns the bytes of log to reserve for undoing an update, from the size of its record and of
-/// its inverse. A compensation record is hardly larger than the update. But the database record may
-/// have shrunk, and may no longer fit its page when it grows back; this costs a share of a split.
-const fn undo_bytes(record_bytes: u64, inverse_bytes: usize) -> u64 {
-    record_bytes + 8 * inverse_bytes as u64
 }
 
 /// A transaction's request to a full log.
@@ -142,41 +146,47 @@ impl TxnLog {
     }
 
     /// Restores the log state of a transaction that recovery has found in the log, to finish it.
-    pub(crate) fn resume(&mut self, txns: &TxnTable, entry: TxnEntry) {
+    pub(crate) fn resume(&mut self, scheme: &dyn StorageScheme, txns: &TxnTable, entry: TxnEntry) {
         self.begin(entry.txn);
-        self.home = entry.last.log();
+        self.home = scheme.home_of(entry.txn, entry.last);
         txns.enter(&self.slot, entry);
         self.entered = true;
     }
 
-    /// Puts the inverse of the update in `record` into the undo buffer of a resumed transaction.
-    /// The updates come latest first, as recovery reads them from the log; [`Self::end_recall`]
-    /// follows the last one.
-    pub(crate) fn recall_update(&mut self, scheme: &dyn StorageScheme, record: &RecordRef<'_>, undo: Undo<'_>) {
+    /// Puts the inverse of an update into the undo buffer of a resumed transaction. The updates
+    /// come latest first, as recovery reads them; [`Self::end_recall`] follows the last one.
+    pub(crate) fn recall_update(&mut self, scheme: &dyn StorageScheme, record: &PastRecord<'_>, undo: Undo<'_>) {
         let start = self.arena.len();
         undo.encode(&mut self.arena);
-        let record_bytes = match undo {
+        let payload = match undo {
             // Giving the page back does not need its image.
-            Undo::Allocate { .. } => scheme.record_bytes(self.arena.len() - start) + 64,
-            _ => scheme.record_bytes(record.payload.len()),
+            Undo::Allocate { .. } => self.arena.len() - start + ALLOCATION_BYTES,
+            _ => record.payload.len(),
         };
-        self.recall(Inverse::Undo, start, record, record_bytes);
+        self.recall(scheme, Inverse::Undo, start, record, payload);
     }
 
     /// Does the same as [`Self::recall_update`] for a deferred free.
     pub(crate) fn recall_deferred_free(
         &mut self,
         scheme: &dyn StorageScheme,
-        record: &RecordRef<'_>,
+        record: &PastRecord<'_>,
         free: DeferredFree,
     ) {
         let start = self.arena.len();
         free.encode(&mut self.arena);
-        self.recall(Inverse::DeferredFree, start, record, scheme.record_bytes(record.payload.len()));
+        self.recall(scheme, Inverse::DeferredFree, start, record, record.payload.len());
     }
 
-    fn recall(&mut self, inverse: Inverse, start: usize, record: &RecordRef<'_>, record_bytes: u64) {
-        let undo_bytes = undo_bytes(record_bytes, self.arena.len() - start);
+    fn recall(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        inverse: Inverse,
+        start: usize,
+        record: &PastRecord<'_>,
+        payload: usize,
+    ) {
+        let undo_bytes = scheme.space_for_undo(payload, self.arena.len() - start);
         // `end_recall` reverses the whole arena, which restores these bytes.
         self.arena[start..].reverse();
         self.entries.push(Entry { inverse, end: start, prev: record.prev, ghost: false, undo_bytes });
@@ -218,8 +228,8 @@ impl TxnLog {
 
     /// Returns the bytes that [`Self::reserve_log`] would have to request for a record with `bytes`
     /// of payload, if the reservation is too small.
-    fn lacks_reservation(&self, bytes: u64) -> Option<u64> {
-        let needed = self.used + self.undo_bytes + 8 * bytes + STRUCTURE_BYTES;
+    fn lacks_reservation(&self, scheme: &dyn StorageScheme, bytes: u64) -> Option<u64> {
+        let needed = self.used + self.undo_bytes + scheme.space_for_operation(bytes);
         needed.checked_sub(self.reserved).filter(|&missing| missing > 0)
     }
 
@@ -236,7 +246,7 @@ impl TxnLog {
         has_line: impl FnOnce() -> bool,
         when_full: impl FnOnce(Missing) -> Result<()>,
     ) -> Result<bool> {
-        let Some(missing) = self.lacks_reservation(bytes as u64) else { return Ok(false) };
+        let Some(missing) = self.lacks_reservation(scheme, bytes as u64) else { return Ok(false) };
         if self.txn >= TXN_LIMIT {
             return Err(Error::Poisoned {
                 reason: "the numbers for transactions are used up: copy the data".to_owned(),
@@ -278,13 +288,13 @@ impl TxnLog {
     /// Reserves the log space that a rollback at recovery needs, because nothing was reserved for
     /// it in this run.
     pub(crate) fn reserve_for_recovery(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
-        self.reserve(scheme, STRUCTURE_BYTES)
+        self.reserve(scheme, scheme.space_for_operation(0))
     }
 
     /// Reserves all the log space that a rollback needs if other transactions may take the
     /// remaining space at the same time.
     pub(crate) fn reserve_for_rollback(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
-        self.reserve(scheme, self.undo_bytes + STRUCTURE_BYTES)
+        self.reserve(scheme, self.undo_bytes + scheme.space_for_operation(0))
     }
 
     fn reserve(&mut self, scheme: &dyn StorageScheme, bytes: u64) -> Result<()> {
@@ -302,23 +312,35 @@ impl TxnLog {
         }
     }
 
-    /// Inserts the transaction's next record, which leaves it in `state`.
-    fn insert(&mut self, scheme: &dyn StorageScheme, state: TxnState, draft: Draft<'_>) -> Inserted {
-        let (txn, home) = (self.txn, Some(self.home));
+    /// Records the transaction's next fact, which leaves it in `state`; `record` gives the record
+    /// to the scheme.
+    fn record(
+        &mut self,
+        state: TxnState,
+        draft: Draft<'_>,
+        record: impl FnOnce(Home, NewRecord<'_>) -> Recorded,
+    ) -> Recorded {
+        let (txn, home) = (self.txn, self.home);
         let Draft { kind, flags, page, after, payload } = draft;
         let after = after.max(self.clock);
-        let inserted = self.slot.insert(state, |prev| {
-            let record = NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload };
-            // Locks are released after either record: what other transactions do then must have
-            // higher GSNs in all logs.
-            match kind {
-                Kind::Commit | Kind::End => scheme.log_commit(home, record),
-                _ => scheme.log(home, record),
-            }
+        let recorded = self.slot.insert(state, |prev| {
+            record(home, NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload })
         });
-        self.clock = inserted.gsn;
-        self.used += inserted.bytes();
-        inserted
+        self.clock = recorded.gsn;
+        self.used += recorded.bytes;
+        recorded
+    }
+
+    /// Records a change of pages; `prefix` is the length of what comes before the operations in the
+    /// payload.
+    fn change(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        draft: Draft<'_>,
+        prefix: usize,
+        pages: &mut [Exclusive<'_>],
+    ) -> Recorded {
+        self.record(TxnState::Active, draft, |home, record| scheme.change(Some(home), Change { record, prefix }, pages))
     }
 
     /// Changes a latched leaf: `describe` writes the inverse and, behind it, the operation, both
@@ -331,7 +353,7 @@ impl TxnLog {
         leaf: &mut Exclusive<'_>,
         ghost: bool,
         describe: impl FnOnce(&[u8], &mut Vec<u8>) -> usize,
-    ) -> Inserted {
+    ) -> Recorded {
         self.enter(scheme, txns);
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
@@ -340,12 +362,11 @@ impl TxnLog {
         let op = PageOp::decode(&mut Reader::new(&payload[operation..])).expect("it was just encoded");
         op.apply(leaf).expect("the operation was checked against the page");
         let prev = self.slot.last();
-        let inserted =
-            self.insert(scheme, TxnState::Active, Draft::of_page(Kind::Update, 0, leaf.id(), leaf.gsn(), &payload));
-        page::set_gsn(leaf, inserted.gsn);
-        self.remember(Inverse::Undo, &payload[..operation], prev, ghost, scheme.record_bytes(payload.len()));
+        let draft = Draft::of_page(Kind::Update, 0, leaf.id(), leaf.gsn(), &payload);
+        let recorded = self.change(scheme, draft, operation, std::slice::from_mut(leaf));
+        self.remember(scheme, Inverse::Undo, &payload[..operation], prev, ghost, payload.len());
         self.scratch = payload;
-        inserted
+        recorded
     }
 
     /// Logs a mini-transaction that allocates the page `allocated`; its undo frees this page.
@@ -361,14 +382,11 @@ impl TxnLog {
         let mut prefix = Vec::new();
         Undo::Allocate { page: allocated }.encode(&mut prefix);
         let prev = self.slot.last();
-        mini.log(prefix.clone(), |page, after, payload| {
-            self.insert(
-                scheme,
-                TxnState::Active,
-                Draft::of_page(Kind::Update, FLAG_SEVERAL_PAGES, page, after, payload),
-            )
+        mini.record(&prefix, |page, after, payload, pages| {
+            let draft = Draft::of_page(Kind::Update, FLAG_SEVERAL_PAGES, page, after, payload);
+            self.change(scheme, draft, prefix.len(), pages)
         });
-        self.remember(Inverse::Undo, &prefix, prev, false, scheme.record_bytes(prefix.len()) + 64);
+        self.remember(scheme, Inverse::Undo, &prefix, prev, false, prefix.len() + ALLOCATION_BYTES);
     }
 
     /// Defers freeing pages until the transaction has committed.
@@ -377,13 +395,24 @@ impl TxnLog {
         let mut payload = Vec::new();
         free.encode(&mut payload);
         let prev = self.slot.last();
-        self.insert(scheme, TxnState::Active, Draft::of_txn(Kind::FreeOnCommit, 0, &payload));
-        self.remember(Inverse::DeferredFree, &payload, prev, false, scheme.record_bytes(payload.len()));
+        let draft = Draft::of_txn(Kind::FreeOnCommit, 0, &payload);
+        self.record(TxnState::Active, draft, |home, record| scheme.note(home, record));
+        self.remember(scheme, Inverse::DeferredFree, &payload, prev, false, payload.len());
     }
 
-    fn remember(&mut self, inverse: Inverse, bytes: &[u8], prev: LogAddress, ghost: bool, record_bytes: u64) {
+    /// Puts an inverse into the undo buffer. `payload` is the length of the record's payload, or of
+    /// that of a compensation if this is known to be shorter.
+    fn remember(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        inverse: Inverse,
+        bytes: &[u8],
+        prev: LogAddress,
+        ghost: bool,
+        payload: usize,
+    ) {
         self.arena.extend_from_slice(bytes);
-        let undo_bytes = undo_bytes(record_bytes, bytes.len());
+        let undo_bytes = scheme.space_for_undo(payload, bytes.len());
         self.entries.push(Entry { inverse, end: self.arena.len(), prev, ghost, undo_bytes });
         self.undo_bytes += undo_bytes;
     }
@@ -436,8 +465,8 @@ impl TxnLog {
     pub(crate) fn compensate(&mut self, scheme: &dyn StorageScheme, undo_next: LogAddress, mini: MiniTransaction<'_>) {
         let mut prefix = Vec::new();
         put_number(&mut prefix, undo_next.get());
-        mini.log(prefix, |page, after, payload| {
-            self.insert(scheme, TxnState::Active, Draft::of_page(Kind::Compensation, 0, page, after, payload))
+        mini.record(&prefix, |page, after, payload, pages| {
+            self.change(scheme, Draft::of_page(Kind::Compensation, 0, page, after, payload), prefix.len(), pages)
         });
     }
 
@@ -469,13 +498,14 @@ impl TxnLog {
         scheme: &dyn StorageScheme,
         has_deferred_frees: bool,
         time: Option<Timestamp>,
-    ) -> Inserted {
+    ) -> Recorded {
         let (state, flags) =
             if has_deferred_frees { (TxnState::Committed, FLAG_HAS_DEFERRED_FREES) } else { (TxnState::Over, 0) };
         let (stamp, len) = time.map_or(([0; 10], 0), Timestamp::encode);
         // The transaction can no longer be rolled back.
         self.undo_bytes = 0;
-        self.insert(scheme, state, Draft::of_txn(Kind::Commit, flags, &stamp[..len]))
+        let draft = Draft::of_txn(Kind::Commit, flags, &stamp[..len]);
+        self.record(state, draft, |home, record| scheme.end(home, record))
     }
 
     /// Logs again, at the end of the log, the remaining deferred frees of a committed transaction
@@ -485,10 +515,11 @@ impl TxnLog {
     /// # Errors
     /// [`Error::Full`] if the disk is full; then nothing has been logged again.
     pub(crate) fn repeat_deferred_frees(&mut self, scheme: &dyn StorageScheme, frees: &[DeferredFree]) -> Result<()> {
-        let bytes = (frees.len() as u64 + 1) * scheme.record_bytes(DeferredFree::MAX_BYTES);
-        scheme.reserve_beyond_limit(bytes)?;
+        let Some(log) = scheme.log() else { return Ok(()) };
+        let bytes = (frees.len() as u64 + 1) * log.record_bytes(DeferredFree::MAX_BYTES);
+        log.reserve_beyond_limit(bytes)?;
         self.repeat_in_reservation(scheme, frees);
-        scheme.unreserve(bytes);
+        log.unreserve(bytes);
         Ok(())
     }
 
@@ -500,13 +531,15 @@ impl TxnLog {
             payload.clear();
             item.encode(&mut payload);
             let prev = chain.map_or(LogAddress::ZERO, |(_, last)| last);
-            let inserted = self.log_apart(scheme, Kind::FreeOnCommit, 0, prev, &payload);
-            chain = Some((chain.map_or(inserted.gsn, |(first, _)| first), inserted.address()));
+            let recorded = self.record_apart(scheme, Kind::FreeOnCommit, 0, prev, &payload);
+            chain = Some((chain.map_or(recorded.gsn, |(first, _)| first), recorded.address));
         }
         // Only the new commit record makes the repetition valid: until then the old one counts.
         let Some((first, last)) = chain else { return };
         let slot = Arc::clone(&self.slot);
-        slot.insert(TxnState::Committed, |_| self.log_apart(scheme, Kind::Commit, FLAG_HAS_DEFERRED_FREES, last, &[]));
+        slot.insert(TxnState::Committed, |_| {
+            self.record_apart(scheme, Kind::Commit, FLAG_HAS_DEFERRED_FREES, last, &[])
+        });
         self.slot.restart_at(first);
     }
 
@@ -514,23 +547,23 @@ impl TxnLog {
     /// not the transaction's own and may be in any log: a record that marks the frees as done, or
     /// lists the remaining ones, must not survive without them.
     fn come_after_all(&mut self, scheme: &dyn StorageScheme) {
-        self.clock = self.clock.max(Gsn::new(scheme.end().get() - 1));
+        self.clock = self.clock.max(scheme.latest());
     }
 
-    /// Inserts a record that does not follow the transaction's latest.
-    fn log_apart(
+    /// Records a fact that does not follow the transaction's latest.
+    fn record_apart(
         &mut self,
         scheme: &dyn StorageScheme,
         kind: Kind,
         flags: u8,
         prev: LogAddress,
         payload: &[u8],
-    ) -> Inserted {
+    ) -> Recorded {
         let (txn, page, after) = (self.txn, PageId::ZERO, self.clock);
-        let inserted =
-            scheme.log(Some(self.home), NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload });
-        self.clock = inserted.gsn;
-        inserted
+        let record = NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload };
+        let recorded = scheme.note(self.home, record);
+        self.clock = recorded.gsn;
+        recorded
     }
 
     /// Gives back the reserved log space.
@@ -554,17 +587,15 @@ impl TxnLog {
     /// [`Error::Full`] if the disk is full.
     pub(crate) fn reserve_to_end(&mut self, scheme: &dyn StorageScheme) -> Result<()> {
         if self.reserved == 0 {
-            let bytes = scheme.record_bytes(0);
-            scheme.reserve_beyond_limit(bytes)?;
-            self.reserved = bytes;
+            self.reserved = scheme.reserve_end()?;
         }
         Ok(())
     }
 
     /// Inserts the record that ends a rollback, or the clean-up after a commit.
-    pub(crate) fn end(&mut self, scheme: &dyn StorageScheme) -> Inserted {
+    pub(crate) fn end(&mut self, scheme: &dyn StorageScheme) -> Recorded {
         self.come_after_all(scheme);
-        self.insert(scheme, TxnState::Over, Draft::of_txn(Kind::End, 0, &[]))
+        self.record(TxnState::Over, Draft::of_txn(Kind::End, 0, &[]), |home, record| scheme.end(home, record))
     }
 
     /// Leaves the transaction table and gives back the log reservation.

@@ -22,7 +22,8 @@
 use duramen_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Arc, Backoff, Mutex, Striped};
 use duramen_types::{Gsn, LogAddress, TxnId};
-use duramen_wal::Inserted;
+
+use crate::scheme::Recorded;
 
 /// The phase of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,13 +83,13 @@ pub(crate) struct TxnSlot {
 impl TxnSlot {
     /// Runs `insert` as the announced insertion of a record that leaves the transaction in `state`.
     #[inline]
-    pub(crate) fn insert(&self, state: TxnState, insert: impl FnOnce(LogAddress) -> Inserted) -> Inserted {
+    pub(crate) fn insert(&self, state: TxnState, insert: impl FnOnce(LogAddress) -> Recorded) -> Recorded {
         self.inserting.store(true, Ordering::Release);
         let inserted = insert(self.last());
         if self.first.load(Ordering::Relaxed) == 0 {
             self.first.store(inserted.gsn.get(), Ordering::Relaxed);
         }
-        self.last.store(inserted.address().get(), Ordering::Relaxed);
+        self.last.store(inserted.address.get(), Ordering::Relaxed);
         self.state.store(state as u8, Ordering::Relaxed);
         self.inserting.store(false, Ordering::Release);
         inserted
@@ -200,10 +201,9 @@ impl TxnTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use duramen_types::{LogId, Lsn};
 
-    fn at(lsn: u64) -> Inserted {
-        Inserted { log: LogId::ZERO, lsn: Lsn::new(lsn), end: Lsn::new(lsn + 48), gsn: Gsn::new(lsn) }
+    fn at(lsn: u64) -> Recorded {
+        Recorded { gsn: Gsn::new(lsn), address: LogAddress::new(lsn), bytes: 48 }
     }
 
     #[test]

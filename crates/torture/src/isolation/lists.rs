@@ -203,7 +203,7 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
         if circumstances.changes {
             trace::note(|| format!("opens with {options:?}"));
         }
-        let options = if uses_rings { world.options(&options) } else { options };
+        let options = if uses_rings || world.has_heap() { world.options(&options) } else { options };
         Db::open_on(Arc::new(world.disk.clone()), options).map_err(|error| format!("does not open: {error}"))
     };
     let mut db = open(&world, uses_rings, &mut rng)?;

@@ -3,12 +3,12 @@
 use duramen_io::SimDisk;
 use duramen_sync::Arc;
 use duramen_wal::NewRecord;
-
 use super::*;
 use crate::api::db::Db;
 use crate::options::{Options, Partition};
 use crate::page::bitmap;
 use crate::record::Kind;
+use crate::scheme::Change;
 
 /// Regression: the record that freed a root could have a lower GSN than those that freed its
 /// children, if these went to a log that is ahead. After a crash between them nothing led to the
@@ -34,7 +34,8 @@ fn a_parent_is_given_back_after_its_children_in_all_logs() {
         assert_eq!(page::page_type(&pool.shared(child).unwrap()), Some(PageType::Overflow));
 
         for _ in 0..100 {
-            engine.scheme().log(None, NewRecord { page: child, ..Kind::System.record(&[]) });
+            let record = NewRecord { page: child, ..Kind::System.record(&[]) };
+            engine.scheme().change(None, Change { record, prefix: 0 }, &mut []);
         }
         let mut freed = Freed::default();
         engine.freeing().free_tree(tree, tree.root, None, &mut freed).unwrap();

@@ -1,0 +1,189 @@
+//! The layout of a heap region, and its header.
+//!
+//! | offset | content |
+//! |---|---|
+//! | 0 | magic `DURAHEAP`; version u32; CRC-32C u32 of the first 64 bytes with this field zero; database id, 16 bytes; storage scheme u8, then 7 zero bytes; number of journal blocks u64; zero up to 64 |
+//! | 192 | state: 0 blank, 1 being made, 2 in use, 3 closed in order |
+//! | 256 | no transaction id below this is given out again |
+//! | 320 | number of openings: the upper half of every lease |
+//! | 384 | generation (see `checkpoint/generation.rs`) |
+//! | 448 | number of groups of pages that have a bitmap, at least |
+//! | 512 | number of pages |
+//! | 64 KiB | journal blocks of 64 KiB |
+//! | behind them | the pages: page *n* at `pages + 8192 n` |
+//!
+//! Numbers are little-endian. Each word from offset 192 on has a cache line of its own, and changes
+//! atomically and independently of the others. The blocks come before the pages, so that a heap can
+//! grow at its end.
+
+use duramen_types::{PAGE_SIZE, PageId, crc32c};
+
+/// Size of a journal block in bytes.
+pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
+
+/// Size of a cache line in bytes.
+pub(crate) const LINE: u64 = 64;
+
+const MAGIC: [u8; 8] = *b"DURAHEAP";
+const VERSION: u32 = 1;
+/// Size, in bytes, of the part of the header that is written once.
+pub(super) const FIXED: usize = 64;
+
+/// Returns the first word of a heap.
+pub(super) const fn magic_word() -> u64 {
+    u64::from_le_bytes(MAGIC)
+}
+
+/// A word of the header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Word {
+    State = 192,
+    NextTxn = 256,
+    Openings = 320,
+    Generation = 384,
+    Groups = 448,
+    Pages = 512,
+}
+
+/// The state of a heap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum State {
+    Blank = 0,
+    BeingMade = 1,
+    InUse = 2,
+    Clean = 3,
+}
+
+impl State {
+    pub(super) fn from_word(word: u64) -> Option<Self> {
+        [Self::Blank, Self::BeingMade, Self::InUse, Self::Clean].into_iter().find(|state| *state as u64 == word)
+    }
+}
+
+/// The part of the header that is written once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    pub(crate) database: [u8; 16],
+    pub(crate) scheme: u8,
+    /// Number of journal blocks.
+    pub(crate) blocks: u64,
+}
+
+/// The reason why a region is not a heap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum NotAHeap {
+    #[error("it does not begin with the header of a heap")]
+    Foreign,
+    #[error("its header fails its checksum")]
+    Damaged,
+    #[error("its header has version {0}, and this program reads version {VERSION}")]
+    Version(u32),
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> [u8; FIXED] {
+        let mut bytes = [0; FIXED];
+        bytes[0..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.database);
+        bytes[32] = self.scheme;
+        bytes[40..48].copy_from_slice(&self.blocks.to_le_bytes());
+        let crc = crc32c(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8; FIXED]) -> Result<Self, NotAHeap> {
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        if bytes[0..8] != MAGIC {
+            return Err(NotAHeap::Foreign);
+        }
+        let mut unsealed = *bytes;
+        unsealed[12..16].fill(0);
+        if half(12) != crc32c(&unsealed) {
+            return Err(NotAHeap::Damaged);
+        }
+        if half(8) != VERSION {
+            return Err(NotAHeap::Version(half(8)));
+        }
+        Ok(Self {
+            database: bytes[16..32].try_into().expect("sixteen bytes"),
+            scheme: bytes[32],
+            blocks: u64::from_le_bytes(bytes[40..48].try_into().expect("eight bytes")),
+        })
+    }
+}
+
+/// Where the parts of a heap lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    pub(crate) blocks: u64,
+    pub(crate) pages: u64,
+}
+
+impl Layout {
+    /// Divides a new heap of `bytes` bytes: one part in sixteen is for journals, at most 256 MiB.
+    pub(crate) fn of_new(bytes: u64) -> Self {
+        let blocks = (bytes / 16 / BLOCK_BYTES).clamp(16, 4096);
+        Self::with_blocks(bytes, blocks)
+    }
+
+    /// Divides a heap with this many journal blocks.
+    pub(crate) fn with_blocks(bytes: u64, blocks: u64) -> Self {
+        let rest = bytes.saturating_sub(BLOCK_BYTES * blocks.saturating_add(1));
+        Self { blocks, pages: rest / PAGE_SIZE as u64 }
+    }
+
+    /// Returns the length of the whole region in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        BLOCK_BYTES * (self.blocks + 1) + self.pages * PAGE_SIZE as u64
+    }
+
+    /// Returns the offset of a journal block.
+    pub(crate) fn block(&self, block: u32) -> u64 {
+        BLOCK_BYTES * (1 + u64::from(block))
+    }
+
+    /// Returns the journal block that an offset lies in.
+    pub(crate) fn block_of(&self, offset: u64) -> Option<u32> {
+        let block = (offset / BLOCK_BYTES).checked_sub(1)?;
+        if block < self.blocks { u32::try_from(block).ok() } else { None }
+    }
+
+    /// Returns the offset of a page.
+    pub(crate) fn page(&self, page: PageId) -> u64 {
+        BLOCK_BYTES * (self.blocks + 1) + page.get() * PAGE_SIZE as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_round_trip_and_every_flipped_bit_shows() {
+        let header = Header { database: [7; 16], scheme: 1, blocks: 64 };
+        let bytes = header.encode();
+        assert_eq!(Header::decode(&bytes), Ok(header));
+        for bit in 0..FIXED * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&damaged).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn parts_fit_and_do_not_overlap() {
+        for bytes in [2 << 20, 3 << 20, 100 << 20, 64 << 30] {
+            let layout = Layout::of_new(bytes);
+            assert!(layout.bytes() <= bytes && layout.bytes() + PAGE_SIZE as u64 > bytes);
+            let last = u32::try_from(layout.blocks - 1).unwrap();
+            assert_eq!(layout.block(last) + BLOCK_BYTES, layout.page(PageId::ZERO));
+            assert_eq!(layout.block_of(layout.block(last) + 100), Some(last));
+            assert_eq!(layout.block_of(layout.page(PageId::ZERO)), None);
+            assert_eq!(layout.block_of(BLOCK_BYTES - 1), None);
+        }
+    }
+}

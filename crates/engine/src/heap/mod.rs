@@ -1,0 +1,258 @@
+//! A heap: the pages of a database in persistent memory, and beside them the journals in which a
+//! storage scheme records changes that may have to be repeated or taken back.
+//!
+//! [`Heap`] is the region with its layout. All stores go through [`Heap::store`], which flushes
+//! where caches are volatile; [`Heap::barrier`] makes what the calling thread has stored durable,
+//! and is counted. [`HeapPages`] lets the buffer pool read pages; the storage scheme writes them.
+
+mod layout;
+mod pages;
+
+pub(crate) use layout::{BLOCK_BYTES, Header, LINE, Layout, State, Word};
+pub(crate) use pages::HeapPages;
+
+use duramen_pmem::{Domain, Mode, PmemError, Region, RegionOptions, Source};
+use duramen_sync::Striped;
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_types::{Gsn, PageId};
+
+use crate::error::{Error, Result};
+use crate::options::HeapOptions;
+use crate::page;
+use layout::FIXED;
+
+/// An open heap.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    region: Region,
+    pub(crate) header: Header,
+    pub(crate) layout: Layout,
+    flushes: bool,
+    barriers: Striped<AtomicU64, 32>,
+}
+
+impl Heap {
+    /// Checks that a new heap could be made, before anything is made.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] if the source holds something else, or a heap in use.
+    pub(crate) fn check_new(options: &HeapOptions) -> Result<()> {
+        let exists = match &options.source {
+            Source::File(path) => path.exists(),
+            Source::Anonymous => false,
+            Source::Simulated(_) => true,
+        };
+        if exists { Self::unused(options).map(drop) } else { Ok(()) }
+    }
+
+    /// Opens the region of a new heap that must not be in use.
+    fn unused(options: &HeapOptions) -> Result<Region> {
+        let layout = Layout::of_new(options.bytes);
+        let region = match open_region(options, layout.bytes(), Mode::Create) {
+            // Nothing can be in a file that did not exist.
+            Ok(region) if matches!(options.source, Source::File(_)) => return Ok(region),
+            Err(PmemError::AlreadyExists { .. }) => open_region(options, layout.bytes(), Mode::Open)?,
+            region => region?,
+        };
+        check_unused(&region)?;
+        Ok(region)
+    }
+
+    /// Makes a heap for a new database. It is in use after [`Heap::set`] has set its state.
+    ///
+    /// # Errors
+    /// As [`Heap::check_new`], and those of the system.
+    pub(crate) fn create(options: &HeapOptions, database: [u8; 16], scheme: u8) -> Result<Self> {
+        let region = Self::unused(options)?;
+        let layout = Layout::of_new(options.bytes);
+        let header = Header { database, scheme, blocks: layout.blocks };
+        let heap = Self::of_region(region, options, header, layout);
+        // A crash may leave any part of this, but not a state beyond `BeingMade`. Nothing else is
+        // stored before the header is durable: see `is_unused`.
+        heap.set(Word::State, State::Blank as u64);
+        heap.store(0, &[&header.encode()]);
+        heap.barrier();
+        for (word, value) in [(Word::NextTxn, 1), (Word::Openings, 0), (Word::Generation, 1), (Word::Groups, 1)] {
+            heap.store(word as u64, &[&u64::to_le_bytes(value)]);
+        }
+        heap.store(Word::Pages as u64, &[&layout.pages.to_le_bytes()]);
+        for block in 0..layout.blocks {
+            heap.store(layout.block(block as u32), &[&[0; LINE as usize]]);
+        }
+        heap.barrier();
+        heap.set(Word::State, State::BeingMade as u64);
+        Ok(heap)
+    }
+
+    /// Opens the heap of a database. A heap that is smaller than the options ask for grows.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if this is not the heap of this database, and those of the system.
+    pub(crate) fn open(options: &HeapOptions, database: [u8; 16], scheme: u8) -> Result<Self> {
+        let (header, state, pages) = {
+            let least = Layout::of_new(HeapOptions::LEAST_BYTES).bytes();
+            let region = open_region(options, least, Mode::Open)?;
+            read_header(&region)?
+        };
+        let location = match &options.source {
+            Source::File(path) => path.display().to_string(),
+            _ => "the heap".to_owned(),
+        };
+        if header.database != database {
+            return Err(corrupt(&location, "it is the heap of another database; name the one that belongs here"));
+        }
+        if header.scheme != scheme || state == State::Blank {
+            return Err(corrupt(&location, "it was made for another storage scheme, or never completed"));
+        }
+        let found = Layout { blocks: header.blocks, pages };
+        let wanted = Layout::with_blocks(options.bytes, header.blocks);
+        let layout = Layout { pages: pages.max(wanted.pages), ..found };
+        let region = open_region(options, layout.bytes(), Mode::Open).or_else(|error| match error {
+            PmemError::TooSmall { .. } if layout != found => open_region(options, layout.bytes(), Mode::OpenOrCreate),
+            error => Err(error),
+        })?;
+        let heap = Self::of_region(region, options, header, layout);
+        if layout != found {
+            heap.set(Word::Pages, layout.pages);
+        }
+        Ok(heap)
+    }
+
+    fn of_region(region: Region, options: &HeapOptions, header: Header, layout: Layout) -> Self {
+        let flushes = options.domain == Domain::VolatileCache;
+        Self { region, header, layout, flushes, barriers: Striped::default() }
+    }
+
+    /// Returns the region's name.
+    pub(crate) fn location(&self) -> &str {
+        self.region.location()
+    }
+
+    /// Returns a warning if what is stored survives less than a power cut.
+    pub(crate) fn shortfall(&self) -> Option<String> {
+        self.region.shortfall()
+    }
+
+    /// Stores `parts`, one after the other, from offset `at` on. They are durable after the next
+    /// [`Heap::barrier`] of the calling thread.
+    #[inline]
+    pub(crate) fn store(&self, at: u64, parts: &[&[u8]]) {
+        self.region.store(at, parts);
+        if self.flushes {
+            self.region.flush(at, parts.iter().map(|part| part.len()).sum());
+        }
+    }
+
+    /// Makes durable what the calling thread has stored.
+    #[inline]
+    pub(crate) fn barrier(&self) {
+        self.region.fence();
+        self.barriers.own().1.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many barriers there were.
+    pub(crate) fn barriers(&self) -> u64 {
+        self.barriers.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Copies the bytes from offset `at` on.
+    pub(crate) fn read(&self, at: u64, to: &mut [u8]) {
+        self.region.read(at, to);
+    }
+
+    /// Returns the word at offset `at`, which is aligned.
+    pub(crate) fn word_at(&self, at: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.region.read(at, &mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Returns a word of the header.
+    pub(crate) fn get(&self, word: Word) -> u64 {
+        self.word_at(word as u64)
+    }
+
+    /// Changes a word of the header, durably.
+    pub(crate) fn set(&self, word: Word, value: u64) {
+        self.store(word as u64, &[&value.to_le_bytes()]);
+        self.barrier();
+    }
+
+    /// Returns the GSN of a page as it is in the heap.
+    pub(crate) fn page_gsn(&self, page: PageId) -> Gsn {
+        Gsn::new(self.word_at(self.layout.page(page) + page::GSN_OFFSET))
+    }
+
+    /// Stores a part of a page.
+    pub(crate) fn store_page(&self, page: PageId, offset: usize, bytes: &[u8]) {
+        assert!(page.get() < self.layout.pages, "{page} is within the heap");
+        self.store(self.layout.page(page) + offset as u64, &[bytes]);
+    }
+}
+
+fn open_region(options: &HeapOptions, len: u64, mode: Mode) -> Result<Region, PmemError> {
+    Region::open(
+        &options.source,
+        &RegionOptions {
+            len: len.next_multiple_of(4096),
+            mode,
+            ring_from: None,
+            domain: options.domain,
+            survive: options.survive,
+            stated: options.stated,
+            placement: options.placement,
+            timing: options.timing,
+        },
+    )
+}
+
+fn word_of(region: &Region, at: u64) -> u64 {
+    let mut bytes = [0; 8];
+    region.read(at, &mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// Reads the header of a heap: the part that never changes, the state, and the number of pages.
+fn read_header(region: &Region) -> Result<(Header, State, u64)> {
+    let mut fixed = [0; FIXED];
+    region.read(0, &mut fixed);
+    let header = Header::decode(&fixed).map_err(|defect| corrupt(region.location(), &defect.to_string()))?;
+    let state = State::from_word(word_of(region, Word::State as u64))
+        .ok_or_else(|| corrupt(region.location(), "its state is none that a heap has"))?;
+    Ok((header, state, word_of(region, Word::Pages as u64)))
+}
+
+/// Checks that a region may be made a heap: it is blank, or what the interrupted making of a heap
+/// left.
+fn check_unused(region: &Region) -> Result<()> {
+    let refused = |what: &str, remedy: &str| Err(invalid(format!("`{}` {what}; {remedy}", region.location())));
+    if word_of(region, 0) == layout::magic_word() {
+        return match State::from_word(word_of(region, Word::State as u64)) {
+            Some(State::Blank | State::BeingMade) => Ok(()),
+            _ => refused("is the heap of a database", "open that database, or name another file"),
+        };
+    }
+    let mut bytes = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < region.len() {
+        let part = &mut bytes[..(region.len() - at).min(1 << 20) as usize];
+        region.read(at, part);
+        if at == 0 {
+            // A torn header: its first word is missing, and nothing was stored behind it.
+            part[8..FIXED].fill(0);
+        }
+        if part.iter().any(|byte| *byte != 0) {
+            return refused("holds something else", "name a file that does not exist, or one of zeros");
+        }
+        at += 1 << 20;
+    }
+    Ok(())
+}
+
+fn corrupt(file: &str, reason: &str) -> Error {
+    Error::Corrupt { file: file.to_owned(), offset: 0, page: None, reason: reason.to_owned() }
+}
+
+fn invalid(reason: String) -> Error {
+    Error::InvalidOption { option: "scheme", reason }
+}

@@ -1,0 +1,94 @@
+//! The pages of a heap, for the buffer pool.
+
+use duramen_sync::Arc;
+use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
+
+use super::{Heap, Word};
+use crate::page::{self, PageType};
+use crate::pool::{Damage, PageStore, PageWriter, PoolError, Stamp};
+
+/// Reads pages of a heap. They are never dirty: the storage scheme stores each change to the heap
+/// while the page is latched.
+#[derive(Debug)]
+pub(crate) struct HeapPages(pub(crate) Arc<Heap>);
+
+impl HeapPages {
+    fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
+        let offset = self.0.layout.page(page);
+        PoolError::Corrupt { page, defect, damage, file: self.location(), offset }
+    }
+
+    fn check_place(&self, id: PageId) -> Result<(), PoolError> {
+        if id.get() < self.0.layout.pages {
+            return Ok(());
+        }
+        Err(self.corrupt(id, Damage::Blank, "it is behind the end of the heap".to_owned()))
+    }
+}
+
+impl PageStore for HeapPages {
+    fn read(&self, id: PageId, was_written: bool, bytes: &mut [u8]) -> Result<(), PoolError> {
+        self.check_place(id)?;
+        self.0.read(self.0.layout.page(id), bytes);
+        self.verify(id, was_written, bytes)
+    }
+
+    fn read_batch(&self, pages: &mut [(PageId, &mut [u8])]) -> Result<(), PoolError> {
+        for (id, bytes) in pages {
+            self.check_place(*id)?;
+            self.0.read(self.0.layout.page(*id), bytes);
+        }
+        Ok(())
+    }
+
+    /// A checksum of 8 KiB for each change of a line would cost about as much as the change, so
+    /// pages of a heap have none. This checks the header.
+    fn verify(&self, id: PageId, _was_written: bool, bytes: &[u8]) -> Result<(), PoolError> {
+        let found = page::page_id(bytes);
+        if page::gsn(bytes).is_zero() && found.is_zero() {
+            return Err(self.corrupt(id, Damage::Blank, "the page is blank".to_owned()));
+        }
+        if found != id {
+            return Err(self.corrupt(id, Damage::Other, format!("{found} is in the page's place")));
+        }
+        match page::page_type(bytes) {
+            Some(PageType::Stamp) | None => {
+                Err(self.corrupt(id, Damage::Other, "the page's type is none that a heap has".to_owned()))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn last_gsn(&self, id: PageId) -> Result<Gsn, PoolError> {
+        self.check_place(id)?;
+        Ok(if planted!(ReusedPageForgetsTime) { Gsn::ZERO } else { self.0.page_gsn(id) })
+    }
+
+    fn reserve(&self, id: PageId) -> Result<(), PoolError> {
+        let pages = self.0.layout.pages;
+        if id.get() < pages { Ok(()) } else { Err(PoolError::HeapFull { location: self.location(), pages }) }
+    }
+
+    fn pages(&self) -> u64 {
+        self.0.layout.pages
+    }
+
+    fn location(&self) -> String {
+        self.0.location().to_owned()
+    }
+
+    fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
+        self.0.set(Word::Generation, stamp.generation);
+        Ok(())
+    }
+
+    fn verify_name(&self) -> Result<(), PoolError> {
+        Ok(())
+    }
+
+    fn writer(&self) -> Option<&dyn PageWriter> {
+        None
+    }
+}
+
+const _: () = assert!(PAGE_SIZE == 8192, "a page is 128 lines");

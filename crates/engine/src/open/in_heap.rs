@@ -1,0 +1,90 @@
+//! Creates a database in a heap in persistent memory, and opens its parts.
+
+use std::path::Path;
+
+use duramen_io::Disk;
+use duramen_pmem::Source;
+use duramen_sync::Arc;
+use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
+
+use super::create::FIRST_TXN;
+use super::files::new_identity;
+use super::start::Opened;
+use crate::btree::empty_root;
+use crate::checkpoint::control::{Control, ControlFile, SchemeId, SeveralLogs};
+use crate::error::{Error, Result};
+use crate::heap::{Heap, HeapPages, State, Word};
+use crate::metrics::RecoveryReport;
+use crate::options::{HeapOptions, Options};
+use crate::page::{bitmap, set_first_gsn};
+use crate::pool::{Pool, PoolConfig, Stamp};
+use crate::recovery::recover_heap;
+use crate::scheme::{Found, InPlace};
+use crate::storage::catalog::CATALOG;
+use crate::storage::free_space::blank_bitmap;
+
+/// Refuses a heap that would mix with the files of the database in `home`.
+pub(super) fn check_place(home: &Path, heap: &HeapOptions, files: &[&str]) -> Result<()> {
+    let Source::File(path) = &heap.source else { return Ok(()) };
+    let is_taken = files.iter().any(|name| home.join(name) == *path);
+    if !is_taken {
+        return Ok(());
+    }
+    let reason = format!("the heap `{}` is a file of the database itself; name another", path.display());
+    Err(Error::InvalidOption { option: "scheme", reason })
+}
+
+/// Creates a database in a directory that is empty except for the marker.
+pub(super) fn create(disk: &dyn Disk, options: &HeapOptions) -> Result<()> {
+    let database = new_identity(disk);
+    let heap = Heap::create(options, database, SchemeId::InPlace as u8)?;
+    let mut bitmap = blank_bitmap(0);
+    bitmap::set(&mut bitmap, CATALOG.root.get() as u32, true).expect("the bitmap is blank");
+    put_page(&heap, bitmap::bitmap_page(0), bitmap);
+    put_page(&heap, CATALOG.root, empty_root(CATALOG.root, CATALOG.table));
+    heap.barrier();
+    let control = Control {
+        database,
+        sequence: 0,
+        checkpoint: Lsn::ZERO,
+        redo: Gsn::ZERO,
+        oldest: Gsn::ZERO,
+        next_txn: FIRST_TXN,
+        written: 0,
+        groups: 1,
+        generation: 1,
+        is_clean: false,
+        scheme: SchemeId::InPlace,
+        logs: SeveralLogs::ONE,
+    };
+    ControlFile::create(disk, control)?;
+    Ok(())
+}
+
+/// Stores a page. Its GSN is not zero, because a page of zeros is none.
+fn put_page(heap: &Heap, id: PageId, mut bytes: Vec<u8>) {
+    set_first_gsn(&mut bytes);
+    heap.store_page(id, 0, &bytes);
+}
+
+/// Opens the heap and repeats the changes that a crash has interrupted.
+pub(super) fn open(options: &HeapOptions, all: &Options, control: &Control) -> Result<Opened> {
+    let heap = Arc::new(Heap::open(options, control.database, SchemeId::InPlace as u8)?);
+    let stamp = Stamp { database: heap.header.database, generation: heap.get(Word::Generation) };
+    control.check_stamp(stamp, heap.location())?;
+    let mut report = RecoveryReport::default();
+    let found = Arc::new(Found::repeat(&heap, &mut report)?);
+    heap.set(Word::State, State::InUse as u64);
+    let scheme = Arc::new(InPlace::new(Arc::clone(&heap), &found));
+    let config = PoolConfig { frames: all.pool_bytes / PAGE_SIZE, ..PoolConfig::default() };
+    let pool = Pool::new(config, Arc::new(HeapPages(Arc::clone(&heap))), || {})?;
+    let shortfall = heap.shortfall();
+    Ok(Opened {
+        pool,
+        scheme,
+        shortfall,
+        before_lock_wait: None,
+        recover: Box::new(move |host, _control| recover_heap(host, &heap, found, report)),
+        checkpointed: Box::new(|| {}),
+    })
+}

@@ -1,0 +1,297 @@
+//! In-place updates of a heap in persistent memory.
+
+use std::path::Path;
+
+use duramen::pmem::{Domain, SimMemory, Source, Survive, Survivors};
+use duramen::{Db, Error, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
+use duramen_io::{CrashChoice, SimDisk};
+use duramen_sync::Arc;
+
+const MIB: u64 = 1 << 20;
+
+fn in_file(path: &Path, bytes: u64) -> Options {
+    let heap = HeapOptions::new(Source::File(path.to_owned()), bytes, Domain::VolatileCache);
+    Options { scheme: Scheme::InPlace(HeapOptions { survive: Survive::Process, ..heap }), ..Options::default() }
+}
+
+fn in_memory(memory: &SimMemory) -> Options {
+    let heap = HeapOptions::new(Source::Simulated(memory.clone()), memory.len(), memory.domain());
+    Options { scheme: Scheme::InPlace(heap), pool_bytes: 1 << 20, ..Options::default() }
+}
+
+fn barriers(db: &Db) -> u64 {
+    db.metrics().heap.expect("the database is in a heap").barriers
+}
+
+#[test]
+fn what_is_committed_is_there_after_closing_and_after_a_kill() {
+    let home = tempfile::tempdir().unwrap();
+    let options = in_file(&home.path().join("heap"), 16 * MIB);
+    let db = Db::open(home.path().join("db"), options.clone()).unwrap();
+    let table = db.create_table("t").unwrap();
+    for number in 0..2000_u32 {
+        db.run(|txn| txn.put(&table, &number.to_be_bytes(), &[number as u8; 50])).unwrap();
+    }
+    let mut open = db.begin();
+    open.put(&table, b"never committed", b"x").unwrap();
+    drop(open);
+    db.close().unwrap();
+    for round in 0..2 {
+        let db = Db::open(home.path().join("db"), options.clone()).unwrap();
+        let table = db.open_table("t").unwrap();
+        let mut txn = db.begin();
+        let found = txn.scan(&table, ..).unwrap().count();
+        assert_eq!(found, 2000 + round);
+        txn.put(&table, b"one more", b"").unwrap();
+        txn.commit().unwrap();
+        assert!(db.check().unwrap().is_ok());
+        // Without closing.
+        drop(db);
+    }
+}
+
+#[test]
+fn large_values_dropped_tables_and_savepoints_work() {
+    let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
+    let disk = SimDisk::new(1);
+    let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let large = vec![7; 100_000];
+    let mut txn = db.begin();
+    txn.put(&table, b"large", &large).unwrap();
+    let savepoint = txn.savepoint().unwrap();
+    for number in 0..300_u32 {
+        txn.put(&table, &number.to_be_bytes(), &[1; 100]).unwrap();
+    }
+    txn.rollback_to(&savepoint).unwrap();
+    txn.put(&table, b"small", b"value").unwrap();
+    txn.rollback_to(&savepoint).unwrap();
+    txn.put(&table, b"kept", b"value").unwrap();
+    txn.commit().unwrap();
+    let mut txn = db.begin();
+    assert_eq!(txn.get(&table, b"large").unwrap().unwrap(), large);
+    assert_eq!(txn.scan(&table, ..).unwrap().count(), 2);
+    txn.delete(&table, b"large").unwrap();
+    txn.commit().unwrap();
+    db.drop_table("t").unwrap();
+    let report = db.check().unwrap();
+    assert!(report.is_ok(), "{:?}", report.problems);
+    db.close().unwrap();
+}
+
+/// SCHEMES: exactly two barriers a change and one a commit.
+#[test]
+fn barriers_are_counted() {
+    let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory)).unwrap();
+    let table = db.create_table("t").unwrap();
+    db.run(|txn| txn.put(&table, b"key", b"value")).unwrap();
+    for changes in [1, 2, 10] {
+        let before = barriers(&db);
+        let mut txn = db.begin();
+        for _ in 0..changes {
+            txn.put(&table, b"key", b"other").unwrap();
+        }
+        assert_eq!(barriers(&db) - before, 2 * changes);
+        txn.commit().unwrap();
+        assert_eq!(barriers(&db) - before, 2 * changes + 1);
+    }
+    let before = barriers(&db);
+    let mut txn = db.begin();
+    txn.put(&table, b"key", b"undone").unwrap();
+    txn.abort().unwrap();
+    assert_eq!(barriers(&db) - before, 2 + 2 + 1);
+    let before = barriers(&db);
+    let mut txn = db.begin();
+    txn.get(&table, b"key").unwrap();
+    txn.commit().unwrap();
+    assert_eq!(barriers(&db), before, "readers need none");
+}
+
+/// A transaction that does not fit the journals is refused while it can still be rolled back.
+#[test]
+fn a_transaction_that_is_too_long_is_refused_and_rolled_back() {
+    let memory = SimMemory::new(4 * MIB, Domain::DurableCache);
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory)).unwrap();
+    let table = db.create_table("t").unwrap();
+    db.run(|txn| txn.put(&table, b"key", &[0; 1000])).unwrap();
+    let mut txn = db.begin();
+    let mut count = 0_u32;
+    let refused = loop {
+        match txn.put(&table, b"key", &count.to_be_bytes().repeat(250)) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&refused, Error::Full { reason } if reason.contains("journals")), "{refused}");
+    assert!(count > 100, "{count}");
+    txn.abort().unwrap();
+    let mut txn = db.begin();
+    assert_eq!(txn.get(&table, b"key").unwrap().unwrap(), [0; 1000]);
+    txn.put(&table, b"key", b"fits").unwrap();
+    txn.commit().unwrap();
+    let heap = db.metrics().heap.unwrap();
+    assert_eq!(heap.journal_bytes, heap.journal_bytes_free);
+}
+
+#[test]
+fn a_full_heap_refuses_and_a_larger_one_goes_on() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("heap");
+    let db = Db::open(home.path().join("db"), in_file(&path, 2 * MIB)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut number = 0_u32;
+    let refused = loop {
+        match db.run(|txn| txn.put(&table, &number.to_be_bytes(), &[3; 1000])) {
+            Ok(()) => number += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&refused, Error::Full { reason } if reason.contains("pages")), "{refused}");
+    db.close().unwrap();
+    let db = Db::open(home.path().join("db"), in_file(&path, 8 * MIB)).unwrap();
+    let table = db.open_table("t").unwrap();
+    for more in 0..1000 {
+        db.run(|txn| txn.put(&table, &(number + more).to_be_bytes(), &[3; 1000])).unwrap();
+    }
+    assert!(db.check().unwrap().is_ok());
+    db.close().unwrap();
+    // A smaller number does not make it shrink.
+    let db = Db::open(home.path().join("db"), in_file(&path, 2 * MIB)).unwrap();
+    assert_eq!(db.begin().scan(&db.open_table("t").unwrap(), ..).unwrap().count(), number as usize + 1000);
+}
+
+/// Every moment of a short run, in both domains, with every kind of image.
+#[test]
+fn a_power_cut_at_any_operation_leaves_whole_transactions() {
+    for domain in [Domain::DurableCache, Domain::VolatileCache] {
+        let operations = run_until(domain, None).1.operations();
+        let step = if cfg!(debug_assertions) { 7 } else { 1 };
+        for at in (0..operations).step_by(step) {
+            let (disk, memory, acknowledged) = {
+                let (disk, memory, acknowledged) = run_until(domain, Some(at));
+                (disk.crash_image(&CrashChoice::Everything), memory, acknowledged)
+            };
+            for survivors in [Survivors::Nothing, Survivors::Everything, Survivors::Random(at), Survivors::Random(!at)]
+            {
+                let memory = memory.crash_image(survivors, None);
+                let disk = disk.crash_image(&CrashChoice::Everything);
+                let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
+                let Some(acknowledged) = acknowledged else { continue };
+                let table = db.open_table("t").unwrap();
+                let mut txn = db.begin();
+                let read = |txn: &mut duramen::Txn, key: &[u8]| {
+                    txn.get(&table, key).unwrap().map(|value| u32::from_le_bytes(value[..4].try_into().unwrap()))
+                };
+                let (one, two) = (read(&mut txn, b"one"), read(&mut txn, b"two"));
+                assert_eq!(one, two, "{domain}, operation {at}, {survivors:?}");
+                let found = one.map_or(0, |number| number + 1);
+                assert!(found == acknowledged || found == acknowledged + 1, "{found} of {acknowledged}");
+            }
+        }
+    }
+}
+
+/// Runs transactions until the power goes off; returns how many were acknowledged before, once the
+/// table was.
+fn run_until(domain: Domain, at: Option<u64>) -> (SimDisk, SimMemory, Option<u32>) {
+    let disk = SimDisk::new(1);
+    let memory = SimMemory::new(2 * MIB, domain);
+    let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let first = memory.operations();
+    if let Some(at) = at {
+        memory.crash_at(first + at);
+    }
+    let mut acknowledged = 0;
+    for number in 0..6_u32 {
+        let mut txn = db.begin();
+        txn.put(&table, b"one", &number.to_le_bytes().repeat(1 + number as usize * 20)).unwrap();
+        txn.put(&table, b"two", &number.to_le_bytes()).unwrap();
+        if number == 3 {
+            txn.abort().unwrap();
+            let mut txn = db.begin();
+            txn.put(&table, b"one", &number.to_le_bytes()).unwrap();
+            txn.put(&table, b"two", &number.to_le_bytes()).unwrap();
+            txn.commit().unwrap();
+        } else {
+            txn.commit().unwrap();
+        }
+        if !memory.is_off() {
+            acknowledged += 1;
+        }
+    }
+    (disk, memory, Some(acknowledged))
+}
+
+#[test]
+fn what_needs_a_log_is_refused_before_anything_is_made() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, path) = (home.path().join("db"), home.path().join("heap"));
+    let good = in_file(&path, 4 * MIB);
+    let nvm = NvmOptions::new(Source::Anonymous, Domain::VolatileCache);
+    for (option, options) in [
+        ("commit", Options { commit: duramen::CommitMode::Async, ..good.clone() }),
+        ("log_insert", Options { log_insert: duramen::InsertDesign::Mutex, ..good.clone() }),
+        ("logs", Options { logs: 2, ..good.clone() }),
+        ("log_device", Options { log_device: LogDevice::Nvm(nvm), ..good.clone() }),
+        ("archive", Options { archive: Some(duramen::Archive::at(home.path().join("a")).unwrap()), ..good.clone() }),
+        ("cleaner_pages_per_second", Options { cleaner_pages_per_second: Some(5), ..good.clone() }),
+        ("checkpoint_bytes", Options { checkpoint_bytes: 1 << 20, ..good.clone() }),
+        ("scheme", in_file(&path, 1000)),
+        ("scheme", in_file(Path::new(""), 4 * MIB)),
+    ] {
+        match Db::open(&dir, options) {
+            Err(Error::InvalidOption { option: found, .. }) => assert_eq!(found, option),
+            other => panic!("{option}: {other:?}"),
+        }
+        assert!(!dir.exists() && !path.exists(), "{option}");
+    }
+}
+
+#[test]
+fn a_heap_belongs_to_one_database_and_a_database_to_its_heap() {
+    let home = tempfile::tempdir().unwrap();
+    let (first, second) = (home.path().join("first"), home.path().join("second"));
+    let heap = |name: &str| in_file(&home.path().join(name), 4 * MIB);
+    Db::open(&first, heap("a")).unwrap().close().unwrap();
+    // Another database cannot have it.
+    let refused = Db::open(&second, heap("a")).unwrap_err();
+    assert!(matches!(&refused, Error::InvalidOption { option: "scheme", .. }), "{refused}");
+    Db::open(&second, heap("b")).unwrap().close().unwrap();
+    let refused = Db::open(&first, heap("b")).unwrap_err();
+    assert!(refused.to_string().contains("another database"), "{refused}");
+    // Nor can a file of something else become one.
+    std::fs::write(home.path().join("c"), vec![5; 4 << 20]).unwrap();
+    let refused = Db::open(home.path().join("third"), heap("c")).unwrap_err();
+    assert!(refused.to_string().contains("something else"), "{refused}");
+    assert_eq!(std::fs::read(home.path().join("c")).unwrap(), vec![5; 4 << 20]);
+    // The scheme stays.
+    let refused = Db::open(&first, Options::default()).unwrap_err();
+    assert!(refused.to_string().contains("in-place"), "{refused}");
+    let with_log = home.path().join("with-log");
+    Db::open(&with_log, Options::default()).unwrap().close().unwrap();
+    let refused = Db::open(&with_log, heap("d")).unwrap_err();
+    assert!(refused.to_string().contains("wal"), "{refused}");
+    // A heap that is missing.
+    std::fs::remove_file(home.path().join("a")).unwrap();
+    let refused = Db::open(&first, heap("a")).unwrap_err();
+    assert!(refused.to_string().contains("does not exist"), "{refused}");
+    assert!(!home.path().join("a").exists());
+}
+
+/// An older copy of the heap beside a newer control file.
+#[test]
+fn an_older_heap_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, path) = (home.path().join("db"), home.path().join("heap"));
+    let options = in_file(&path, 4 * MIB);
+    Db::open(&dir, options.clone()).unwrap().close().unwrap();
+    let old = std::fs::read(&path).unwrap();
+    for _ in 0..2 {
+        Db::open(&dir, options.clone()).unwrap().close().unwrap();
+    }
+    std::fs::write(&path, &old).unwrap();
+    let refused = Db::open(&dir, options).unwrap_err();
+    assert!(refused.to_string().contains("older copy"), "{refused}");
+}
