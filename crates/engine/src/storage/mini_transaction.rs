@@ -61,7 +61,7 @@ impl<'p> MiniTransaction<'p> {
         page.prepare();
         put_number(&mut self.payload, page.id().get());
         op.encode(&mut self.payload);
-        op.apply(page).expect("the operation was checked against the page");
+        op.apply(&mut page.page_mut()).expect("the operation was checked against the page");
         self.operations += 1;
     }
 
@@ -116,7 +116,7 @@ impl<'p> MiniTransaction<'p> {
         let inserted = insert(first, self.after, &payload);
         self.operations = 0;
         for page in &mut self.pages {
-            page::set_gsn(page, inserted.gsn);
+            page::set_gsn(&mut page.page_mut(), inserted.gsn);
         }
         inserted
     }

@@ -338,11 +338,11 @@ impl TxnLog {
         let operation = describe(leaf, &mut payload);
         leaf.prepare();
         let op = PageOp::decode(&mut Reader::new(&payload[operation..])).expect("it was just encoded");
-        op.apply(leaf).expect("the operation was checked against the page");
+        op.apply(&mut leaf.page_mut()).expect("the operation was checked against the page");
         let prev = self.slot.last();
         let inserted =
             self.insert(scheme, TxnState::Active, Draft::of_page(Kind::Update, 0, leaf.id(), leaf.gsn(), &payload));
-        page::set_gsn(leaf, inserted.gsn);
+        page::set_gsn(&mut leaf.page_mut(), inserted.gsn);
         self.remember(Inverse::Undo, &payload[..operation], prev, ghost, scheme.record_bytes(payload.len()));
         self.scratch = payload;
         inserted
