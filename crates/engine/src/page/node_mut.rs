@@ -1,7 +1,7 @@
 //! The slotted B+-tree node, writing side.
 
 use duramen_sync::cost;
-use duramen_types::{MAX_KEY_LEN, PAGE_SIZE, PageId, TableId};
+use duramen_types::{MAX_KEY_LEN, PAGE_SIZE, PageId, TableId, planted};
 
 use super::node::{
     CELL_OFF, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD, HEAD_SKIP, HEAP_START, LOWER_LEN, LOWER_OFF, NODE_FLAGS, Node,
@@ -238,7 +238,11 @@ impl<'a> NodeMut<'a> {
         let node = self.view();
         assert!(slot < node.slot_count() && offset + bytes.len() <= node.value_len(slot), "a patch stays in its value");
         let at = node.value_off(slot) + offset;
+        let lines = *self.0.lines;
         self.0.put(at, bytes);
+        if planted!(LineForgotten) {
+            *self.0.lines = lines;
+        }
     }
 
     /// Replaces the slot's flags.

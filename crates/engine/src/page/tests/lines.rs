@@ -68,3 +68,32 @@ proptest! {
         }
     }
 }
+
+/// Changes that mark too little must be noticed, or the tests above show nothing. A planted bug is
+/// global to the process, so this test runs alone:
+///
+/// ```sh
+/// RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+///     -p duramen --lib planted -- --test-threads=1
+/// ```
+#[cfg(duramen_planted)]
+mod planted {
+    use duramen_types::planted::{Bug, plant};
+    use proptest::test_runner::TestRunner;
+
+    use super::super::model;
+    use super::*;
+
+    #[test]
+    fn a_forgotten_line_is_noticed() {
+        let _planted = plant(Bug::LineForgotten);
+        let config = ProptestConfig { cases: 64, failure_persistence: None, max_shrink_iters: 0, ..Default::default() };
+        for ty in [PageType::Leaf, PageType::Inner] {
+            let outcome = TestRunner::new(config.clone()).run(&vec(model::op(), 1..250), |ops| {
+                model::run(ty, ops, Vec::new());
+                Ok(())
+            });
+            assert!(outcome.is_err_and(|failure| failure.to_string().contains("are marked")), "{ty:?}");
+        }
+    }
+}
