@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use duramen::{Db, Error, LogDevice, Options, Result, Savepoint, Table, Txn};
+use duramen::{Db, Error, LogDevice, Options, Result, Savepoint, Scheme, Table, Txn};
 use duramen_io::SimDisk;
 use duramen_sync::{Arc, trace};
 

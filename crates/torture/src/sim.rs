@@ -146,8 +146,8 @@ fn report(reached: &Reached) {
 fn planted(long: &Long, sim: &Sim) -> bool {
     let chosen = match sim.bug {
         Some(bug) => vec![bug],
-        // Nothing is archived or backed up in simulations; the tests of that look for what can go
-        // wrong there.
+        // Nothing is archived or backed up in simulations, and no page is in persistent memory; the
+        // tests of that look for what can go wrong there.
         None => [Bug::DURABILITY, Bug::CONCURRENCY, Bug::MEMORY].concat(),
     };
     let mut table = Table::new();
@@ -198,8 +198,8 @@ fn planted(long: &Long, sim: &Sim) -> bool {
 fn document(first: u64, most: u64) -> String {
     format!(
         "# How soon simulations find planted bugs\n\n\
-         The deliberate defects in `crates/types/src/planted.rs` but for those of archive, backup and misplaced files, \
-         which tests look for, each\n\
+         The deliberate defects in `crates/types/src/planted.rs` but for those of archive, backup, misplaced files \
+         and pages in persistent memory, which tests look for, each\n\
          with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes \
          without the defect. A\n\
          defect that {most} seeds do not show counts as not found. The first group is of durability, the second, from\n\

@@ -16,6 +16,7 @@ macro_rules! bugs {
         memory { $($(#[$memory_doc:meta])* $memory:ident,)* }
         archive { $($(#[$archive_doc:meta])* $archive:ident,)* }
         files { $($(#[$files_doc:meta])* $files:ident,)* }
+        schemes { $($(#[$schemes_doc:meta])* $schemes:ident,)* }
     ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +26,7 @@ macro_rules! bugs {
             $($(#[$memory_doc])* $memory,)*
             $($(#[$archive_doc])* $archive,)*
             $($(#[$files_doc])* $files,)*
+            $($(#[$schemes_doc])* $schemes,)*
         }
 
         impl Bug {
@@ -35,6 +37,7 @@ macro_rules! bugs {
                 $(Bug::$memory,)*
                 $(Bug::$archive,)*
                 $(Bug::$files,)*
+                $(Bug::$schemes,)*
             ];
             /// Those that show when the power goes off, data is damaged, or transactions meet in
             /// any way.
@@ -48,6 +51,8 @@ macro_rules! bugs {
             pub const ARCHIVE: &'static [Bug] = &[$(Bug::$archive,)*];
             /// Those that show when files, rings or pages are older copies, or another database's.
             pub const FILES: &'static [Bug] = &[$(Bug::$files,)*];
+            /// Those that show when pages are kept in persistent memory.
+            pub const SCHEMES: &'static [Bug] = &[$(Bug::$schemes,)*];
         }
     };
 }
@@ -193,6 +198,22 @@ bugs! {
         VersionsNotCompared,
         /// A page is accepted whatever its version, and a descent enters it whatever its fences.
         FencesNotCompared,
+    }
+    schemes {
+        /// A change within a value does not mark the lines that it changes.
+        LineForgotten,
+        /// A change reaches the heap before its record is durable.
+        HomeBeforeJournal,
+        /// Changed lines are flushed to the heap, and the page's latch is released before a fence.
+        HomeUnfenced,
+        /// A commit is acknowledged before a fence follows its head word.
+        FreedUnfenced,
+        /// Recovery stores the lines of a record over later changes of the page.
+        HomeTimeIgnored,
+        /// Each use of a journal has the same lease.
+        LeaseReused,
+        /// A page that is formatted anew starts with GSN zero.
+        ReusedPageForgetsTime,
     }
 }
 

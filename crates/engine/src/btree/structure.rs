@@ -4,7 +4,7 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::{NOT_THE_CHILD, retry};
-use crate::page::{self, Node, NodeMut, PageType, SlotFlags};
+use crate::page::{self, Node, NodeMut, PageBuf, PageType, SlotFlags};
 use crate::pool::broken;
 use crate::pool::{Exclusive, Interrupt, PoolError};
 use crate::record::PageOp;
@@ -94,8 +94,8 @@ impl Store {
 
         let taken = self.space.take(&self.pool, &*self.scheme, purpose)?;
         let right = self.pool.create(taken.page)?;
-        let mut bytes = vec![0; PAGE_SIZE];
-        page::build_right(Node(&node[..]), slot, &separator, &mut bytes, right.id());
+        let mut bytes = PageBuf::zeroed();
+        page::build_right(Node(&node[..]), slot, &separator, &mut bytes.page_mut(), right.id());
         let (slot, parent_slot, right_id) = (number(slot), number(parent_slot), right.id());
 
         let mut mini = MiniTransaction::new();
@@ -115,12 +115,12 @@ impl Store {
         reach(Probe::RootPushedDown);
         let taken = self.space.take(&self.pool, &*self.scheme, purpose)?;
         let child = self.pool.create(taken.page)?;
-        let mut below = root.to_vec();
-        page::set_page_id(&mut below, child.id());
-        let mut above = vec![0; PAGE_SIZE];
+        let mut below = PageBuf::copy_of(&root);
+        page::set_page_id(&mut below.page_mut(), child.id());
+        let mut above = PageBuf::zeroed();
         let level = page::level(&root) + 1;
-        let mut node = NodeMut::init(&mut above, PageType::Inner, level, root.id(), page::table_id(&root), None, None);
-        node.set_rightmost(child.id());
+        let (ty, table) = (PageType::Inner, page::table_id(&root));
+        NodeMut::init(above.page_mut(), ty, level, root.id(), table, None, None).set_rightmost(child.id());
 
         let mut mini = MiniTransaction::new();
         let root = mini.include(root);
@@ -195,8 +195,8 @@ impl Store {
         let right_view = Node(&right[..]);
         let mut separator = Vec::new();
         above.key_into(slot, &mut separator);
-        let mut merged = left.to_vec();
-        page::merge_into(&mut merged, right_view, &separator);
+        let mut merged = PageBuf::copy_of(&left);
+        page::merge_into(&mut merged.page_mut(), right_view, &separator);
 
         let slot = number(slot);
         let mut mini = MiniTransaction::new();
@@ -219,8 +219,8 @@ impl Store {
         if !view.is_parent(0, &Node(&child[..]), page::table_id(&root)) {
             return Err(broken(child.id(), NOT_THE_CHILD).into());
         }
-        let mut contents = child.to_vec();
-        page::set_page_id(&mut contents, root.id());
+        let mut contents = PageBuf::copy_of(&child);
+        page::set_page_id(&mut contents.page_mut(), root.id());
 
         let mut mini = MiniTransaction::new();
         let root = mini.include(root);
@@ -244,9 +244,9 @@ impl Store {
 }
 
 /// Returns the root page of an empty tree.
-pub(crate) fn empty_root(id: PageId, table: TableId) -> Vec<u8> {
-    let mut bytes = vec![0; PAGE_SIZE];
-    NodeMut::init(&mut bytes, PageType::Leaf, 0, id, table, None, None);
+pub(crate) fn empty_root(id: PageId, table: TableId) -> PageBuf {
+    let mut bytes = PageBuf::zeroed();
+    NodeMut::init(bytes.page_mut(), PageType::Leaf, 0, id, table, None, None);
     bytes
 }
 

@@ -1,10 +1,10 @@
 //! Describes log records in words.
 
-use duramen_types::{PAGE_SIZE, PageId};
+use duramen_types::PageId;
 
 use super::text;
 use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
-use crate::page::{self, Node, PageType, SlotFlags, bitmap};
+use crate::page::{self, Node, PageBuf, PageType, SlotFlags, bitmap};
 use crate::record::{
     DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, Kind, Malformed, PageOp, PageOps, Reader, Undo,
     undo_next,
@@ -196,8 +196,8 @@ pub(super) fn flags_text(flags: SlotFlags) -> &'static str {
 }
 
 fn describe_image(image: &[u8]) -> String {
-    let mut bytes = vec![0; PAGE_SIZE];
-    if page::restore_image(image, &mut bytes).is_err() {
+    let mut bytes = PageBuf::zeroed();
+    if page::restore_image(image, &mut bytes.page_mut()).is_err() {
         return format!("malformed image of {} bytes", image.len());
     }
     let (size, table) = (image.len(), page::table_id(&bytes));

@@ -176,17 +176,17 @@ impl fmt::Display for PageReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::NodeMut;
+    use crate::page::{NodeMut, PageBuf};
     use proptest::prelude::*;
 
     fn leaf() -> Vec<u8> {
-        let mut bytes = vec![0; PAGE_SIZE];
-        let mut node =
-            NodeMut::init(&mut bytes, PageType::Leaf, 0, PageId::new(9), TableId::new(16), Some(b"k0"), Some(b"k9"));
+        let mut bytes = PageBuf::zeroed();
+        let (id, table) = (PageId::new(9), TableId::new(16));
+        let mut node = NodeMut::init(bytes.page_mut(), PageType::Leaf, 0, id, table, Some(b"k0"), Some(b"k9"));
         for (slot, key) in [b"k1", b"k2", b"k3"].into_iter().enumerate() {
             node.insert(slot, key, &[slot as u8; 50], SlotFlags::NONE).unwrap();
         }
-        bytes
+        bytes.to_vec()
     }
 
     #[test]

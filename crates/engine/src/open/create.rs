@@ -30,9 +30,9 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
     let data = disk.open(DATA, OpenMode::CreateNew)?;
     data.allocate(INITIAL_PAGES * PAGE_SIZE as u64)?;
     let mut bitmap = blank_bitmap(0);
-    bitmap::set(&mut bitmap, CATALOG.root.get() as u32, true).expect("the bitmap is blank");
-    write_page(&*data, bitmap::bitmap_page(0), bitmap)?;
-    write_page(&*data, CATALOG.root, empty_root(CATALOG.root, CATALOG.table))?;
+    bitmap::set(&mut bitmap.page_mut(), CATALOG.root.get() as u32, true).expect("the bitmap is blank");
+    write_page(&*data, bitmap::bitmap_page(0), &bitmap)?;
+    write_page(&*data, CATALOG.root, &empty_root(CATALOG.root, CATALOG.table))?;
     let stamp = Stamp { database, generation: 1 };
     stamp.write(&*data)?;
     data.sync()?;
@@ -70,9 +70,9 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
     Ok(())
 }
 
-fn write_page(data: &dyn File, id: PageId, mut bytes: Vec<u8>) -> Result<()> {
-    page::seal(&mut bytes);
+fn write_page(data: &dyn File, id: PageId, page: &[u8]) -> Result<()> {
     let mut buffer = AlignedBuf::zeroed(PAGE_SIZE);
-    buffer.copy_from_slice(&bytes);
+    buffer.copy_from_slice(page);
+    page::seal(&mut buffer);
     Ok(data.write_at(&[&buffer], id.get() * PAGE_SIZE as u64)?)
 }

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::heap::{Heap, HeapPages, State, Word};
 use crate::metrics::RecoveryReport;
 use crate::options::{HeapOptions, Options};
-use crate::page::{bitmap, set_first_gsn};
+use crate::page::{self, PageBuf, bitmap};
 use crate::pool::{Pool, PoolConfig, Stamp};
 use crate::recovery::recover_heap;
 use crate::scheme::{Found, InPlace};
@@ -39,7 +39,7 @@ pub(super) fn create(disk: &dyn Disk, options: &HeapOptions) -> Result<()> {
     let database = new_identity(disk);
     let heap = Heap::create(options, database, SchemeId::InPlace as u8)?;
     let mut bitmap = blank_bitmap(0);
-    bitmap::set(&mut bitmap, CATALOG.root.get() as u32, true).expect("the bitmap is blank");
+    bitmap::set(&mut bitmap.page_mut(), CATALOG.root.get() as u32, true).expect("the bitmap is blank");
     put_page(&heap, bitmap::bitmap_page(0), bitmap);
     put_page(&heap, CATALOG.root, empty_root(CATALOG.root, CATALOG.table));
     heap.barrier();
@@ -62,9 +62,9 @@ pub(super) fn create(disk: &dyn Disk, options: &HeapOptions) -> Result<()> {
 }
 
 /// Stores a page. Its GSN is not zero, because a page of zeros is none.
-fn put_page(heap: &Heap, id: PageId, mut bytes: Vec<u8>) {
-    set_first_gsn(&mut bytes);
-    heap.store_page(id, 0, &bytes);
+fn put_page(heap: &Heap, id: PageId, mut page: PageBuf) {
+    page::set_gsn(&mut page.page_mut(), Gsn::new(1));
+    heap.store_page(id, 0, &page);
 }
 
 /// Opens the heap and repeats the changes that a crash has interrupted.

@@ -7,7 +7,7 @@
 
 use duramen_types::{PAGE_SIZE, PageId};
 
-use super::PAGE_HEADER_SIZE;
+use super::{PAGE_HEADER_SIZE, PageMut};
 
 const BITS_OFFSET: usize = PAGE_HEADER_SIZE + 32;
 
@@ -39,11 +39,13 @@ pub(crate) fn get(page: &[u8], bit: u32) -> bool {
 }
 
 /// Sets or clears a bit that has the other value.
-pub(crate) fn set(page: &mut [u8], bit: u32, value: bool) -> Result<(), BadBit> {
+pub(crate) fn set(page: &mut PageMut<'_>, bit: u32, value: bool) -> Result<(), BadBit> {
     if get(page, bit) == value {
         return Err(BadBit);
     }
-    *page.get_mut(BITS_OFFSET + bit as usize / 8).ok_or(BadBit)? ^= 1 << (bit % 8);
+    let at = BITS_OFFSET + bit as usize / 8;
+    let byte = *page.get(at).ok_or(BadBit)?;
+    page.put(at, &[byte ^ (1 << (bit % 8))]);
     Ok(())
 }
 
@@ -72,6 +74,7 @@ mod tests {
     #[test]
     fn bits_are_found_set_and_cleared() {
         let mut page = vec![0u8; PAGE_SIZE];
+        let set = |page: &mut [u8], bit, value| PageMut::tracked(page, |mut page| set(&mut page, bit, value));
         for bit in 0..20 {
             assert_eq!(find_clear(&page, 0), Some(bit));
             assert_eq!(set(&mut page, bit, true), Ok(()));

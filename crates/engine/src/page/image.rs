@@ -14,7 +14,7 @@ use std::ops::Range;
 use duramen_types::PAGE_SIZE;
 
 use super::node::{HEAP_START, SLOT_COUNT, SLOT_SIZE, SLOTS};
-use super::{PageType, TYPE, page_type, u16_at};
+use super::{PageMut, PageType, TYPE, page_type, u16_at};
 
 const TRIMMED: u8 = 0;
 const GAP: u8 = 1;
@@ -52,25 +52,24 @@ pub(crate) fn image(page: &[u8]) -> Vec<u8> {
 /// # Errors
 /// [`BadImage`]; `page` is then undefined. This validates only the image's form, not the page in
 /// it.
-pub(crate) fn restore_image(image: &[u8], page: &mut [u8]) -> Result<(), BadImage> {
-    assert_eq!(page.len(), PAGE_SIZE);
+pub(crate) fn restore_image(image: &[u8], page: &mut PageMut<'_>) -> Result<(), BadImage> {
     let (&form, body) = image.split_first().ok_or(BadImage)?;
     if body.len() > PAGE_SIZE - TYPE {
         return Err(BadImage);
     }
-    page.fill(0);
+    page.zero_from(0);
     match form {
-        TRIMMED => page[TYPE..TYPE + body.len()].copy_from_slice(body),
+        TRIMMED => page.put(TYPE, body),
         GAP => {
             let header = body.get(..SLOTS - TYPE).ok_or(BadImage)?;
-            page[TYPE..SLOTS].copy_from_slice(header);
+            page.put(TYPE, header);
             let gap = gap(page).ok_or(BadImage)?;
             if body.len() != PAGE_SIZE - TYPE - gap.len() {
                 return Err(BadImage);
             }
             let (front, back) = body.split_at(gap.start - TYPE);
-            page[TYPE..gap.start].copy_from_slice(front);
-            page[gap.end..].copy_from_slice(back);
+            page.put(TYPE, front);
+            page.put(gap.end, back);
         }
         _ => return Err(BadImage),
     }

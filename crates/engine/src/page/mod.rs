@@ -19,8 +19,10 @@ pub(crate) mod bitmap;
 mod bytes;
 mod check;
 mod image;
+mod lines;
 mod node;
 mod node_mut;
+mod page_mut;
 mod split;
 
 #[cfg(test)]
@@ -29,8 +31,10 @@ mod tests;
 pub(crate) use bytes::{OptimisticPage, PageBytes};
 pub(crate) use check::check;
 pub(crate) use image::{image, restore_image};
+pub(crate) use lines::Lines;
 pub(crate) use node::{MAX_INLINE_SIZE, Node, OVERFLOW_REFERENCE_SIZE, SlotFlags};
 pub(crate) use node_mut::NodeMut;
+pub(crate) use page_mut::{PageBuf, PageMut};
 pub(crate) use split::{build_right, merge_fits, merge_into, merged_size, split_point, split_point_for};
 
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c_append, planted};
@@ -141,8 +145,8 @@ pub(crate) fn gsn(page: &[u8]) -> Gsn {
 }
 
 /// Stamps the page with the GSN of the record just applied.
-pub(crate) fn set_gsn(page: &mut [u8], gsn: Gsn) {
-    page[GSN..GSN + 8].copy_from_slice(&gsn.get().to_le_bytes());
+pub(crate) fn set_gsn(page: &mut PageMut<'_>, gsn: Gsn) {
+    page.put(GSN, &gsn.get().to_le_bytes());
 }
 
 /// Returns the page's own number.
@@ -151,8 +155,8 @@ pub(crate) fn page_id(page: &[u8]) -> PageId {
 }
 
 /// Changes the page's number, for contents copied from another page.
-pub(crate) fn set_page_id(page: &mut [u8], id: PageId) {
-    page[PAGE_ID..PAGE_ID + 8].copy_from_slice(&id.get().to_le_bytes());
+pub(crate) fn set_page_id(page: &mut PageMut<'_>, id: PageId) {
+    page.put(PAGE_ID, &id.get().to_le_bytes());
 }
 
 /// Returns the table that the page belongs to, zero if none.
@@ -161,16 +165,15 @@ pub(crate) fn table_id(page: &[u8]) -> TableId {
 }
 
 /// Zeroes the page and writes its header.
-pub(crate) fn init_header(page: &mut [u8], ty: PageType, level: u8, id: PageId, table: TableId) {
-    assert_eq!(page.len(), PAGE_SIZE);
-    page.fill(0);
-    page[TYPE] = ty as u8;
-    page[LEVEL] = level;
+pub(crate) fn init_header(page: &mut PageMut<'_>, ty: PageType, level: u8, id: PageId, table: TableId) {
+    page.zero_from(0);
+    page.put(TYPE, &[ty as u8]);
+    page.put(LEVEL, &[level]);
     set_page_id(page, id);
-    page[TABLE_ID..TABLE_ID + 4].copy_from_slice(&table.get().to_le_bytes());
+    page.put(TABLE_ID, &table.get().to_le_bytes());
 }
 
-/// Writes the checksum: the last step before the page goes to disk.
+/// Writes the checksum into a copy of the page: the last step before the copy goes to disk.
 pub(crate) fn seal(page: &mut [u8]) {
     assert_eq!(page.len(), PAGE_SIZE);
     let checksum = checksum(page, page_id(page));

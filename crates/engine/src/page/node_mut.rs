@@ -1,14 +1,14 @@
 //! The slotted B+-tree node, writing side.
 
 use duramen_sync::cost;
-use duramen_types::{MAX_KEY_LEN, PAGE_SIZE, PageId, TableId};
+use duramen_types::{MAX_KEY_LEN, PAGE_SIZE, PageId, TableId, planted};
 
 use super::node::{
-    CELL_OFF, CHILD_SIZE, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD, HEAD_SKIP, HEAP_START, LOWER_LEN, LOWER_OFF, NODE_FLAGS,
-    Node, PREFIX_LEN, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE, SLOTS, SUFFIX_LEN, SlotFlags, UPPER_LEN, UPPER_OFF,
+    CELL_OFF, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD, HEAD_SKIP, HEAP_START, LOWER_LEN, LOWER_OFF, NODE_FLAGS, Node,
+    PREFIX_LEN, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE, SLOTS, SUFFIX_LEN, SlotFlags, UPPER_LEN, UPPER_OFF,
     VALUE_LEN, head_of,
 };
-use super::{PageType, init_header};
+use super::{PageMut, PageType, init_header};
 
 /// The entry does not fit into the node, even after compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -20,12 +20,12 @@ pub(crate) struct NoSpace;
 /// The node must pass [`super::check()`]. Every change is a function of the page's bytes and the
 /// arguments alone, so recovery, which repeats the change, produces the same page.
 #[derive(Debug)]
-pub(crate) struct NodeMut<'a>(pub(crate) &'a mut [u8]);
+pub(crate) struct NodeMut<'a>(pub(crate) PageMut<'a>);
 
 impl<'a> NodeMut<'a> {
     /// Formats the page as an empty node with the given fences.
     pub(crate) fn init(
-        page: &'a mut [u8],
+        mut page: PageMut<'a>,
         ty: PageType,
         level: u8,
         id: PageId,
@@ -33,7 +33,7 @@ impl<'a> NodeMut<'a> {
         lower: Option<&[u8]>,
         upper: Option<&[u8]>,
     ) -> Self {
-        init_header(page, ty, level, id, table);
+        init_header(&mut page, ty, level, id, table);
         let mut node = Self(page);
         node.init_body(lower, upper);
         node
@@ -41,7 +41,7 @@ impl<'a> NodeMut<'a> {
 
     /// Resets everything after the page header to an empty node with the given fences.
     pub(super) fn init_body(&mut self, lower: Option<&[u8]>, upper: Option<&[u8]>) {
-        self.0[SLOT_COUNT..].fill(0);
+        self.0.zero_from(SLOT_COUNT);
         self.set_field(HEAP_START, PAGE_SIZE);
         let mut flags = 0;
         if let Some(lower) = lower {
@@ -58,7 +58,7 @@ impl<'a> NodeMut<'a> {
 
     fn put_fence(&mut self, fence: &[u8], off: usize, len: usize) {
         let at = self.allocate(fence.len());
-        self.0[at..at + fence.len()].copy_from_slice(fence);
+        self.0.put(at, fence);
         self.set_field(off, at);
         self.set_field(len, fence.len());
     }
@@ -72,7 +72,7 @@ impl<'a> NodeMut<'a> {
     #[inline(always)]
     fn set_field(&mut self, off: usize, value: usize) {
         let value = u16::try_from(value).expect("offsets and lengths within a page are 16 bits");
-        self.0[off..off + 2].copy_from_slice(&value.to_le_bytes());
+        self.0.put(off, &value.to_le_bytes());
     }
 
     #[inline(always)]
@@ -120,13 +120,10 @@ impl<'a> NodeMut<'a> {
             self.compact();
         }
         let start = SLOTS + slot * SLOT_SIZE;
-        self.0.copy_within(start..SLOTS + count * SLOT_SIZE, start + SLOT_SIZE);
+        self.0.move_within(start..SLOTS + count * SLOT_SIZE, start + SLOT_SIZE);
         self.set_field(SLOT_COUNT, count + 1);
         let at = self.allocate(cell_len);
-        let (first, rest) = self.0[at..at + cell_len].split_at_mut(suffix[0].len());
-        first.copy_from_slice(suffix[0]);
-        rest[..suffix[1].len()].copy_from_slice(suffix[1]);
-        rest[suffix[1].len()..].copy_from_slice(value);
+        self.0.put_parts(at, [suffix[0], suffix[1], value]);
         cost::write(self.0.as_ptr().wrapping_add(at), cell_len);
         cost::write(self.0.as_ptr().wrapping_add(start), SLOTS + (count + 1) * SLOT_SIZE - start);
         self.set_slot_field(slot, CELL_OFF, at);
@@ -155,7 +152,7 @@ impl<'a> NodeMut<'a> {
     fn write_head(&mut self, slot: usize, skip: usize) {
         let head = head_of(&self.view().suffix(slot)[skip..]);
         let at = SLOTS + slot * SLOT_SIZE + HEAD;
-        self.0[at..at + 4].copy_from_slice(&head.to_le_bytes());
+        self.0.put(at, &head.to_le_bytes());
     }
 
     /// Returns the number of bytes between the slots and the heap.
@@ -183,7 +180,7 @@ impl<'a> NodeMut<'a> {
 
     /// Sets the rightmost child of an inner node.
     pub(crate) fn set_rightmost(&mut self, child: PageId) {
-        self.0[RIGHTMOST..RIGHTMOST + CHILD_SIZE].copy_from_slice(&child.get().to_le_bytes());
+        self.0.put(RIGHTMOST, &child.get().to_le_bytes());
     }
 
     /// Sets child number `slot` of an inner node, the rightmost one for `slot == slot_count()`.
@@ -206,7 +203,7 @@ impl<'a> NodeMut<'a> {
         let old_len = node.value_len(slot);
         if value.len() <= old_len {
             let at = cell_off + suffix_len;
-            self.0[at..at + value.len()].copy_from_slice(value);
+            self.0.put(at, value);
             cost::write(self.0.as_ptr().wrapping_add(cell_off), suffix_len + value.len());
             self.set_slot_field(slot, VALUE_LEN, value.len());
             if value.len() < old_len {
@@ -228,8 +225,7 @@ impl<'a> NodeMut<'a> {
             self.compact();
         }
         let at = self.allocate(cell_len);
-        self.0[at..at + suffix_len].copy_from_slice(suffix);
-        self.0[at + suffix_len..at + cell_len].copy_from_slice(value);
+        self.0.put_parts(at, [&*suffix, value]);
         self.set_slot_field(slot, CELL_OFF, at);
         self.set_slot_field(slot, SUFFIX_LEN, suffix_len);
         self.set_slot_field(slot, VALUE_LEN, value.len());
@@ -242,7 +238,11 @@ impl<'a> NodeMut<'a> {
         let node = self.view();
         assert!(slot < node.slot_count() && offset + bytes.len() <= node.value_len(slot), "a patch stays in its value");
         let at = node.value_off(slot) + offset;
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+        let lines = *self.0.lines;
+        self.0.put(at, bytes);
+        if planted!(LineForgotten) {
+            *self.0.lines = lines;
+        }
     }
 
     /// Replaces the slot's flags.
@@ -259,13 +259,13 @@ impl<'a> NodeMut<'a> {
         let (at, len) = (node.slot_field(slot, CELL_OFF), node.cell_len(slot));
         self.free(at, len);
         let start = SLOTS + slot * SLOT_SIZE;
-        self.0.copy_within(start + SLOT_SIZE..SLOTS + count * SLOT_SIZE, start);
+        self.0.move_within(start + SLOT_SIZE..SLOTS + count * SLOT_SIZE, start);
         self.set_field(SLOT_COUNT, count - 1);
     }
 
     /// Moves all cells together, so that all free space lies between slots and heap.
     pub(crate) fn compact(&mut self) {
-        let old = copy_of(self.0);
+        let old = copy_of(&self.0);
         let old = Node(&old[..]);
         self.set_field(HEAP_START, PAGE_SIZE);
         self.set_field(GARBAGE, 0);
@@ -278,7 +278,7 @@ impl<'a> NodeMut<'a> {
         for slot in 0..old.slot_count() {
             let (from, len) = (old.slot_field(slot, CELL_OFF), old.cell_len(slot));
             let at = self.allocate(len);
-            self.0[at..at + len].copy_from_slice(&old.0[from..from + len]);
+            self.0.put(at, &old.0[from..from + len]);
             self.set_slot_field(slot, CELL_OFF, at);
         }
     }

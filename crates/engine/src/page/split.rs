@@ -8,7 +8,7 @@ use duramen_types::{PAGE_SIZE, PageId};
 
 use super::node::{CHILD_SIZE, MAX_INLINE_SIZE, Node, PREFIX_LEN, SLOT_SIZE, SLOTS};
 use super::node_mut::{NodeMut, common_prefix_len, copy_of, prefix_len};
-use super::{PageType, init_header, page_type, table_id};
+use super::{PageMut, PageType, init_header, page_type, table_id};
 
 /// Chooses where to split a full node into which an entry of any size is to be inserted at slot
 /// `hint`. [`split_point_for`] describes the result.
@@ -165,10 +165,10 @@ fn size_with(lower: Option<&[u8]>, upper: Option<&[u8]>, entries: impl Iterator<
 /// by [`split_point`]. The result is page `right_id` of the same table and level, with GSN zero.
 ///
 /// `left` is unchanged; [`NodeMut::truncate_left`] is the other half of the split.
-pub(crate) fn build_right(left: Node<&[u8]>, slot: usize, separator: &[u8], right: &mut [u8], right_id: PageId) {
+pub(crate) fn build_right(left: Node<&[u8]>, slot: usize, separator: &[u8], right: &mut PageMut<'_>, right_id: PageId) {
     let ty = page_type(left.0).expect("a node's type is valid");
     init_header(right, ty, left.level(), right_id, table_id(left.0));
-    let mut right = NodeMut(right);
+    let mut right = NodeMut(right.reborrow());
     right.init_body(Some(separator), left.upper_fence());
     let first = match ty {
         PageType::Leaf => slot,
@@ -187,7 +187,7 @@ impl NodeMut<'_> {
     /// entries that [`build_right`] copied and, in an inner node, the separator itself. Page id and
     /// GSN do not change.
     pub(crate) fn truncate_left(&mut self, slot: usize, separator: &[u8]) {
-        let old = copy_of(self.0);
+        let old = copy_of(&self.0);
         let old = Node(&old[..]);
         self.init_body(old.lower_fence(), Some(separator));
         if !old.is_leaf() {
@@ -237,14 +237,14 @@ pub(crate) fn merge_fits(left: Node<&[u8]>, right: Node<&[u8]>) -> bool {
 ///
 /// `separator` is the fence between them. In inner nodes it becomes a key of the merged node, with
 /// the left node's rightmost child. The page id and the GSN of `left` do not change.
-pub(crate) fn merge_into(left: &mut [u8], right: Node<&[u8]>, separator: &[u8]) {
+pub(crate) fn merge_into(left: &mut PageMut<'_>, right: Node<&[u8]>, separator: &[u8]) {
     let old = copy_of(left);
     let old = Node(&old[..]);
     assert!(
         old.upper_fence() == Some(separator) && right.lower_fence() == Some(separator) && old.level() == right.level(),
         "only neighbours merge"
     );
-    let mut merged = NodeMut(left);
+    let mut merged = NodeMut(left.reborrow());
     merged.init_body(old.lower_fence(), right.upper_fence());
     for slot in 0..old.slot_count() {
         merged.append(old, slot);

@@ -8,6 +8,7 @@ use rand::{Rng, RngExt, SeedableRng};
 
 use super::*;
 
+mod lines;
 mod model;
 
 pub(super) const TABLE: TableId = TableId::new(7);
@@ -27,28 +28,36 @@ impl Aligned {
 
 pub(super) fn leaf(lower: Option<&[u8]>, upper: Option<&[u8]>) -> Page {
     let mut page = [0; PAGE_SIZE];
-    NodeMut::init(&mut page, PageType::Leaf, 0, PageId::new(10), TABLE, lower, upper);
+    PageMut::tracked(&mut page, |page| {
+        NodeMut::init(page, PageType::Leaf, 0, PageId::new(10), TABLE, lower, upper);
+    });
     page
 }
 
+/// Changes a node, and checks the lines that the change marks.
+pub(super) fn edit<R>(page: &mut Page, change: impl FnOnce(NodeMut<'_>) -> R) -> R {
+    PageMut::tracked(page, |page| change(NodeMut(page)))
+}
+
 fn insert(page: &mut Page, key: &[u8], value: &[u8]) -> Result<(), super::node_mut::NoSpace> {
-    let mut node = NodeMut(page);
-    let (slot, found) = node.view().lower_bound(key);
+    let (slot, found) = Node(&page[..]).lower_bound(key);
     assert!(!found);
-    node.insert(slot, key, value, SlotFlags::NONE)
+    edit(page, |mut node| node.insert(slot, key, value, SlotFlags::NONE))
 }
 
 #[test]
 fn header_fields_are_kept_apart() {
     let mut page = [0xAA; PAGE_SIZE];
-    init_header(&mut page, PageType::Inner, 3, PageId::new(u64::MAX - 1), TableId::new(u32::MAX - 1));
-    set_gsn(&mut page, Gsn::new(1 << 60));
+    PageMut::tracked(&mut page, |mut page| {
+        init_header(&mut page, PageType::Inner, 3, PageId::new(u64::MAX - 1), TableId::new(u32::MAX - 1));
+    });
+    PageMut::tracked(&mut page, |mut page| set_gsn(&mut page, Gsn::new(1 << 60)));
     assert_eq!(page_type(&page), Some(PageType::Inner));
     assert_eq!(level(&page), 3);
     assert_eq!(gsn(&page), Gsn::new(1 << 60));
     assert_eq!(page_id(&page), PageId::new(u64::MAX - 1));
     assert_eq!(table_id(&page), TableId::new(u32::MAX - 1));
-    set_page_id(&mut page, PageId::new(5));
+    PageMut::tracked(&mut page, |mut page| set_page_id(&mut page, PageId::new(5)));
     assert_eq!(page_id(&page), PageId::new(5));
     assert!(page[PAGE_HEADER_SIZE..].iter().all(|&byte| byte == 0));
 }
@@ -79,12 +88,11 @@ fn empty_key_and_empty_value_are_entries() {
     insert(&mut page, b"", b"").unwrap();
     check(&page).unwrap();
     assert_eq!(Node(&page[..]).lower_bound(b""), (0, true));
-    let mut node = NodeMut(&mut page);
-    node.set_value(0, b"grown").unwrap();
-    node.set_value(0, b"").unwrap();
-    node.remove(1);
+    edit(&mut page, |mut node| node.set_value(0, b"grown")).unwrap();
+    edit(&mut page, |mut node| node.set_value(0, b"")).unwrap();
+    edit(&mut page, |mut node| node.remove(1));
     check(&page).unwrap();
-    NodeMut(&mut page).compact();
+    edit(&mut page, |mut node| node.compact());
     check(&page).unwrap();
     assert_eq!(Node(&page[..]).slot_count(), 1);
 }
@@ -131,8 +139,10 @@ fn load(keys: impl Iterator<Item = Vec<u8>>, value: &[u8]) -> Vec<Page> {
         let hint = Node(&leaves[at][..]).lower_bound(&key).0;
         let (slot, separator) = split_point_for(Node(&leaves[at][..]), hint, key.len() + value.len());
         let mut right = [0; PAGE_SIZE];
-        build_right(Node(&leaves[at][..]), slot, &separator, &mut right, PageId::new(11));
-        NodeMut(&mut leaves[at]).truncate_left(slot, &separator);
+        PageMut::tracked(&mut right, |mut right| {
+            build_right(Node(&leaves[at][..]), slot, &separator, &mut right, PageId::new(11));
+        });
+        edit(&mut leaves[at], |mut node| node.truncate_left(slot, &separator));
         insert(if key <= separator { &mut leaves[at] } else { &mut right }, &key, value).unwrap();
         leaves.insert(at + 1, right);
     }
@@ -230,8 +240,10 @@ fn largest_entries_split_and_fit() {
         let hint = Node(&page[..]).lower_bound(&key(hint_at)).0;
         let (slot, separator) = split_point(Node(&page[..]), hint);
         let mut right = [0; PAGE_SIZE];
-        build_right(Node(&page[..]), slot, &separator, &mut right, PageId::new(11));
-        NodeMut(&mut page).truncate_left(slot, &separator);
+        PageMut::tracked(&mut right, |mut right| {
+            build_right(Node(&page[..]), slot, &separator, &mut right, PageId::new(11));
+        });
+        edit(&mut page, |mut node| node.truncate_left(slot, &separator));
         let target = if key(hint_at) <= separator { &mut page } else { &mut right };
         insert(target, &key(hint_at), &[9; 512]).unwrap();
         check(&page).unwrap();
@@ -242,8 +254,12 @@ fn largest_entries_split_and_fit() {
 #[test]
 fn images_of_other_pages_are_trimmed() {
     let mut page = [0; PAGE_SIZE];
-    init_header(&mut page, PageType::Bitmap, 0, PageId::new(1), TableId::ZERO);
+    PageMut::tracked(&mut page, |mut page| {
+        init_header(&mut page, PageType::Bitmap, 0, PageId::new(1), TableId::ZERO);
+    });
     page[500] = 1;
+    let restore_image =
+        |image: &[u8], page: &mut Page| PageMut::tracked(page, |mut page| restore_image(image, &mut page));
     let trimmed = image(&page);
     assert_eq!(trimmed.len(), 501 - 4 + 1);
     let mut restored = [0xFF; PAGE_SIZE];
@@ -313,21 +329,20 @@ fn hostile_bytes_never_panic() {
         if check(&page.0).is_ok() {
             accepted += 1;
             let mut changed = page.0;
-            let mut node = NodeMut(&mut changed);
-            node.compact();
-            if node.view().slot_count() > 0 {
-                node.remove(0);
+            edit(&mut changed, |mut node| node.compact());
+            if Node(&changed[..]).slot_count() > 0 {
+                edit(&mut changed, |mut node| node.remove(0));
             }
             check(&changed).unwrap();
         }
         let mut bytes = image(&page.0);
-        let mut restored = [0; PAGE_SIZE];
-        restore_image(&bytes, &mut restored).unwrap();
+        let mut restored = PageBuf::zeroed();
+        restore_image(&bytes, &mut restored.page_mut()).unwrap();
         let at = rng.random_range(0..bytes.len().min(100));
         bytes[at] = rng.random();
         bytes.truncate(rng.random_range(0..=bytes.len()));
-        let _ = restore_image(&bytes, &mut restored);
-        let _ = restore_image(&page.0[..rng.random_range(0..PAGE_SIZE)], &mut restored);
+        let _ = restore_image(&bytes, &mut restored.page_mut());
+        let _ = restore_image(&page.0[..rng.random_range(0..PAGE_SIZE)], &mut restored.page_mut());
     }
     assert!(accepted > 100, "{accepted}");
 }

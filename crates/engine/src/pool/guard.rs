@@ -1,7 +1,7 @@
 //! The only ways to access a page: optimistic, shared and exclusive guards.
 
 use std::cell::Cell;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use duramen_sync::Backoff;
 use duramen_sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use super::Pool;
 use super::error::{PoolError, Restart};
 use super::frames::{FrameId, Header};
 use super::latch::{Upgrade, Version};
-use crate::page::{self, OptimisticPage};
+use crate::page::{self, Lines, OptimisticPage, PageMut};
 
 /// An optimistic read of a page: it holds no latch, so the data read counts only after
 /// [`Optimistic::validate`].
@@ -136,9 +136,9 @@ impl Drop for Shared<'_> {
 /// Exclusive access.
 ///
 /// A change consists of these steps: call [`Exclusive::prepare`], insert the log record, change the
-/// bytes, stamp them with the record's GSN, and drop the guard. (The bytes may also be changed
-/// before the record is inserted, but not before `prepare`.) When the guard is dropped after a
-/// change, readers that overlapped with the change start over.
+/// bytes through [`Exclusive::page_mut`], stamp them with the record's GSN, and drop the guard.
+/// (The bytes may also be changed before the record is inserted, but not before `prepare`.) When
+/// the guard is dropped after a change, readers that overlapped with the change start over.
 pub(crate) struct Exclusive<'a> {
     pool: &'a Pool,
     id: PageId,
@@ -146,6 +146,7 @@ pub(crate) struct Exclusive<'a> {
     changed: bool,
     prepared: Cell<bool>,
     origin: Origin,
+    lines: Lines,
 }
 
 /// The origin of the bytes under an [`Exclusive`] guard.
@@ -169,7 +170,7 @@ impl<'a> Exclusive<'a> {
 
     #[inline]
     fn with_origin(pool: &'a Pool, id: PageId, frame: FrameId, origin: Origin) -> Self {
-        Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin }
+        Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin, lines: Lines::NONE }
     }
 
     /// Wraps a latch as [`Exclusive::new`] does, for a page that was just read into the frame.
@@ -224,6 +225,34 @@ impl<'a> Exclusive<'a> {
         }
     }
 
+    /// Returns the bytes for changes, whose lines are added to [`Exclusive::lines`].
+    #[inline]
+    pub(crate) fn page_mut(&mut self) -> PageMut<'_> {
+        assert!(self.prepared.get(), "{} is changed without being prepared: the change could be lost", self.id);
+        self.changed = true;
+        // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and
+        // `self` is borrowed exclusively. Optimistic readers read through `OptimisticPage`, whose
+        // reads may race, and discard what they saw.
+        let bytes = unsafe { self.pool.frames.bytes_mut(self.frame) };
+        match self.origin {
+            Origin::Page => {}
+            Origin::Stale => {
+                bytes.fill(0);
+                self.origin = Origin::Page;
+                self.lines = Lines::ALL;
+            }
+            Origin::Blank(_) => self.lines = Lines::ALL,
+        }
+        PageMut::new(bytes, &mut self.lines)
+    }
+
+    /// Returns the lines that were changed through this guard. These are all lines of a page that
+    /// is formatted anew: what it was before is not in the frame, or counts no more.
+    #[cfg_attr(not(test), allow(dead_code, reason = "no scheme writes lines yet"))]
+    pub(crate) fn lines(&self) -> Lines {
+        self.lines
+    }
+
     /// Takes a page that was loaded for this guard out of the pool again, including all changes
     /// made to it.
     pub(super) fn discard(mut self) {
@@ -255,23 +284,6 @@ impl Deref for Exclusive<'_> {
         // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and
         // `self` is borrowed shared. Optimistic readers only read.
         unsafe { self.pool.frames.bytes(self.frame) }
-    }
-}
-
-impl DerefMut for Exclusive<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        assert!(self.prepared.get(), "{} is changed without being prepared: the change could be lost", self.id);
-        self.changed = true;
-        // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and
-        // `self` is borrowed exclusively. Optimistic readers read through `OptimisticPage`, whose
-        // reads may race, and discard what they saw.
-        let bytes = unsafe { self.pool.frames.bytes_mut(self.frame) };
-        if matches!(self.origin, Origin::Stale) {
-            bytes.fill(0);
-            self.origin = Origin::Page;
-        }
-        bytes
     }
 }
 

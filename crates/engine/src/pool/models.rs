@@ -4,7 +4,7 @@ use duramen_sync::thread;
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::*;
-use crate::page::{self, PageType};
+use crate::page::{self, Lines, PageMut, PageType};
 
 /// A file in which every page is intact, and a trace of the contents of the pool's only frame. Loom
 /// does not model plain memory, so it cannot tell what a thread may see in the frame itself.
@@ -24,7 +24,7 @@ impl File for Pages {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> duramen_io::Result<()> {
         let id = PageId::new(offset / PAGE_SIZE as u64);
         self.in_frame.store(id.get(), Ordering::Relaxed);
-        page::init_header(buf, PageType::Leaf, 0, id, TableId::new(1));
+        page::init_header(&mut PageMut::new(buf, &mut Lines::NONE), PageType::Leaf, 0, id, TableId::new(1));
         page::seal(buf);
         Ok(())
     }

@@ -4,7 +4,7 @@ use duramen_io::{AlignedBuf, File};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use crate::error::{Error, Result};
-use crate::page::{self, PageDefect, PageType};
+use crate::page::{self, Lines, PageDefect, PageMut, PageType};
 
 /// The advice for a file that does not have the expected generation.
 pub(crate) const REMEDY: &str = "put the file back that was there, or restore the database from a backup";
@@ -24,9 +24,11 @@ impl Stamp {
     /// torn.
     pub(crate) fn write(self, data: &dyn File) -> duramen_io::Result<()> {
         let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
-        page::init_header(&mut bytes, PageType::Stamp, 0, PageId::ZERO, TableId::ZERO);
-        bytes[DATABASE..GENERATION].copy_from_slice(&self.database);
-        bytes[GENERATION..GENERATION + 8].copy_from_slice(&self.generation.to_le_bytes());
+        let mut lines = Lines::NONE;
+        let mut page = PageMut::new(&mut bytes, &mut lines);
+        page::init_header(&mut page, PageType::Stamp, 0, PageId::ZERO, TableId::ZERO);
+        page.put(DATABASE, &self.database);
+        page.put(GENERATION, &self.generation.to_le_bytes());
         page::seal(&mut bytes);
         data.write_durable(&[&bytes], 0)
     }

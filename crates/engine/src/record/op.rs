@@ -6,7 +6,7 @@
 use duramen_types::{PageId, TableId};
 
 use super::codec::{Malformed, Reader, put_bytes, put_number};
-use crate::page::{self, Node, NodeMut, PageType, SlotFlags, bitmap};
+use crate::page::{self, Node, NodeMut, PageMut, PageType, SlotFlags, bitmap};
 
 /// One change to one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,7 +167,7 @@ impl<'a> PageOp<'a> {
     /// Changes `page`. Slots are checked against the page, so a damaged log or page gives an error,
     /// not a panic.
     #[inline]
-    pub(crate) fn apply(&self, page: &mut [u8]) -> Result<(), Misfit> {
+    pub(crate) fn apply(&self, page: &mut PageMut<'_>) -> Result<(), Misfit> {
         match *self {
             Self::Image(image) => page::restore_image(image, page).map_err(|_| Misfit),
             Self::Insert { slot, key, value, flags } => {
@@ -224,17 +224,17 @@ impl<'a> PageOp<'a> {
     }
 }
 
-fn leaf(page: &mut [u8]) -> Result<NodeMut<'_>, Misfit> {
-    if page::page_type(page) == Some(PageType::Leaf) { Ok(NodeMut(page)) } else { Err(Misfit) }
+fn leaf<'p>(page: &'p mut PageMut<'_>) -> Result<NodeMut<'p>, Misfit> {
+    if page::page_type(page) == Some(PageType::Leaf) { Ok(NodeMut(page.reborrow())) } else { Err(Misfit) }
 }
 
-fn inner(page: &mut [u8]) -> Result<NodeMut<'_>, Misfit> {
-    if page::page_type(page) == Some(PageType::Inner) { Ok(NodeMut(page)) } else { Err(Misfit) }
+fn inner<'p>(page: &'p mut PageMut<'_>) -> Result<NodeMut<'p>, Misfit> {
+    if page::page_type(page) == Some(PageType::Inner) { Ok(NodeMut(page.reborrow())) } else { Err(Misfit) }
 }
 
-fn any_node(page: &mut [u8]) -> Result<NodeMut<'_>, Misfit> {
+fn any_node<'p>(page: &'p mut PageMut<'_>) -> Result<NodeMut<'p>, Misfit> {
     match page::page_type(page) {
-        Some(PageType::Leaf | PageType::Inner) => Ok(NodeMut(page)),
+        Some(PageType::Leaf | PageType::Inner) => Ok(NodeMut(page.reborrow())),
         _ => Err(Misfit),
     }
 }
@@ -243,7 +243,14 @@ fn has_slot(node: &NodeMut<'_>, slot: u16) -> Result<(), Misfit> {
     if usize::from(slot) < node.view().slot_count() { Ok(()) } else { Err(Misfit) }
 }
 
-fn change(page: &mut [u8], slot: usize, at: usize, remove: usize, add: &[u8], flags: SlotFlags) -> Result<(), Misfit> {
+fn change(
+    page: &mut PageMut<'_>,
+    slot: usize,
+    at: usize,
+    remove: usize,
+    add: &[u8],
+    flags: SlotFlags,
+) -> Result<(), Misfit> {
     let mut node = leaf(page)?;
     has_slot(&node, u16::try_from(slot).map_err(|_| Misfit)?)?;
     let old_len = node.view().value_len(slot);
@@ -276,62 +283,4 @@ pub(crate) fn difference<'a>(old: &[u8], new: &'a [u8]) -> (usize, usize, &'a [u
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn difference_is_minimal_and_right() {
-        for (old, new, expected) in [
-            (&b"balance=10"[..], &b"balance=25"[..], (8, 2, &b"25"[..])),
-            (b"same", b"same", (4, 0, b"")),
-            (b"abc", b"abcabc", (3, 0, b"abc")),
-            (b"aaaa", b"aa", (2, 2, b"")),
-            (b"", b"x", (0, 0, b"x")),
-        ] {
-            assert_eq!(difference(old, new), expected);
-        }
-    }
-
-    #[test]
-    fn operations_round_trip_and_reject_garbage() {
-        let ops = [
-            PageOp::Image(b"image"),
-            PageOp::Insert { slot: 3, key: b"k", value: b"v", flags: SlotFlags::GHOST },
-            PageOp::Change { slot: 1, at: 2, remove: 3, add: b"new", flags: SlotFlags::NONE },
-            PageOp::Remove { slot: 9 },
-            PageOp::Truncate { slot: 4, separator: b"sep" },
-            PageOp::SplitChild { slot: 5, separator: b"s", right: PageId::new(1 << 40) },
-            PageOp::MergeChild { slot: 6 },
-            PageOp::Take { bit: 70_000 },
-            PageOp::GiveBack { bit: 1 },
-            PageOp::Retire,
-        ];
-        let mut out = Vec::new();
-        for op in &ops {
-            op.encode(&mut out);
-        }
-        let mut reader = Reader::new(&out);
-        for op in &ops {
-            assert_eq!(PageOp::decode(&mut reader).as_ref(), Ok(op));
-        }
-        assert!(reader.is_empty());
-        for cut in 0..out.len() {
-            let mut reader = Reader::new(&out[..cut]);
-            while PageOp::decode(&mut reader).is_ok() {}
-        }
-    }
-
-    #[test]
-    fn misfits_are_errors() {
-        let mut page = vec![0u8; duramen_types::PAGE_SIZE];
-        NodeMut::init(&mut page, PageType::Leaf, 0, PageId::new(9), TableId::new(1), None, None);
-        assert_eq!(PageOp::Remove { slot: 0 }.apply(&mut page), Err(Misfit));
-        assert_eq!(PageOp::MergeChild { slot: 0 }.apply(&mut page), Err(Misfit));
-        let beyond = PageOp::Insert { slot: 1, key: b"k", value: b"", flags: SlotFlags::NONE };
-        assert_eq!(beyond.apply(&mut page), Err(Misfit));
-        let insert = PageOp::Insert { slot: 0, key: b"k", value: b"value", flags: SlotFlags::NONE };
-        assert_eq!(insert.apply(&mut page), Ok(()));
-        let too_far = PageOp::Change { slot: 0, at: 4, remove: 2, add: b"", flags: SlotFlags::NONE };
-        assert_eq!(too_far.apply(&mut page), Err(Misfit));
-    }
-}
+mod tests;

@@ -45,8 +45,8 @@ pub(super) fn repeat_changes(
         if !op.fits(page) {
             return Err(broken(id, "a change in the log does not fit the page"));
         }
-        op.apply(page).map_err(|misfit| broken(id, &misfit.to_string()))?;
-        page::set_gsn(page, gsn);
+        op.apply(&mut page.page_mut()).map_err(|misfit| broken(id, &misfit.to_string()))?;
+        page::set_gsn(&mut page.page_mut(), gsn);
         redone += 1;
     }
     Ok(redone)
@@ -67,5 +67,5 @@ fn examine(page: &Exclusive<'_>) -> Result<(), PoolError> {
 fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
     page.prepare_redo(gsn);
     let own = page.gsn();
-    page::set_gsn(page, own);
+    page::set_gsn(&mut page.page_mut(), own);
 }

@@ -89,7 +89,7 @@ impl StorageScheme for WalScheme {
     fn change(&self, home: Option<Home>, change: Change<'_>, pages: &mut [Exclusive<'_>]) -> Recorded {
         let inserted = self.logs.insert(self.route(home, change.record.page), change.record);
         for page in pages {
-            page::set_gsn(page, inserted.gsn);
+            page::set_gsn(&mut page.page_mut(), inserted.gsn);
         }
         inserted.into()
     }

@@ -10,10 +10,10 @@
 
 use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_types::{PAGE_SIZE, PageId, TableId};
+use duramen_types::{PageId, TableId};
 
 use crate::page::bitmap::{self, GROUP_PAGES};
-use crate::page::{self, PageType};
+use crate::page::{self, PageBuf, PageType};
 use crate::pool::{Damage, Exclusive, Pool, PoolError, broken};
 use crate::record::PageOp;
 use crate::scheme::StorageScheme;
@@ -194,12 +194,13 @@ fn is_absent(error: &PoolError) -> bool {
 }
 
 /// Returns the bitmap page of a group in which only the group's own pages are in use.
-pub(crate) fn blank_bitmap(group: u64) -> Vec<u8> {
-    let mut bytes = vec![0; PAGE_SIZE];
-    page::init_header(&mut bytes, PageType::Bitmap, 0, bitmap::bitmap_page(group), TableId::ZERO);
+pub(crate) fn blank_bitmap(group: u64) -> PageBuf {
+    let mut bytes = PageBuf::zeroed();
+    let mut page = bytes.page_mut();
+    page::init_header(&mut page, PageType::Bitmap, 0, bitmap::bitmap_page(group), TableId::ZERO);
     let used = if group == 0 { 2 } else { 1 };
     for bit in 0..used {
-        bitmap::set(&mut bytes, bit, true).expect("the bitmap is blank");
+        bitmap::set(&mut page, bit, true).expect("the bitmap is blank");
     }
     bytes
 }

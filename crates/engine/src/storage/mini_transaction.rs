@@ -60,7 +60,7 @@ impl<'p> MiniTransaction<'p> {
         page.prepare();
         put_number(&mut self.payload, page.id().get());
         op.encode(&mut self.payload);
-        op.apply(page).expect("the operation was checked against the page");
+        op.apply(&mut page.page_mut()).expect("the operation was checked against the page");
         self.operations += 1;
     }
 

@@ -13,7 +13,7 @@
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c};
 
 use crate::error::Result;
-use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageType};
+use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageBuf, PageType};
 use crate::pool::{PoolError, broken};
 use crate::record::PageOp;
 use crate::storage::free_space::Purpose;
@@ -107,18 +107,19 @@ impl Store {
     ) -> Result<Reference> {
         let chain = writer.number()?;
         let mut next = PageId::ZERO;
-        let mut image = vec![0; PAGE_SIZE];
+        let mut bytes = PageBuf::zeroed();
         for (place, part) in value.chunks(PAGE_CONTENT).enumerate().rev() {
             writer.reserve_log()?;
             let taken = self.space.take(&self.pool, &*self.scheme, Purpose::Work)?;
             let guard = self.pool.create(taken.page)?;
             let id = guard.id();
+            let mut image = bytes.page_mut();
             page::init_header(&mut image, PageType::Overflow, 0, id, table);
-            image[NEXT..NEXT + 8].copy_from_slice(&next.get().to_le_bytes());
-            image[CHAIN..CHAIN + 8].copy_from_slice(&chain.to_le_bytes());
-            image[PLACE..PLACE + 4].copy_from_slice(&(place as u32).to_le_bytes());
-            image[LENGTH..LENGTH + 4].copy_from_slice(&(part.len() as u32).to_le_bytes());
-            image[CONTENT..CONTENT + part.len()].copy_from_slice(part);
+            image.put(NEXT, &next.get().to_le_bytes());
+            image.put(CHAIN, &chain.to_le_bytes());
+            image.put(PLACE, &(place as u32).to_le_bytes());
+            image.put(LENGTH, &(part.len() as u32).to_le_bytes());
+            image.put(CONTENT, part);
             let mut mini = MiniTransaction::new();
             let index = mini.include(guard);
             mini.apply(index, PageOp::Image(&page::image(&image)));

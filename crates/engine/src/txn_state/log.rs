@@ -360,7 +360,7 @@ impl TxnLog {
         let operation = describe(leaf, &mut payload);
         leaf.prepare();
         let op = PageOp::decode(&mut Reader::new(&payload[operation..])).expect("it was just encoded");
-        op.apply(leaf).expect("the operation was checked against the page");
+        op.apply(&mut leaf.page_mut()).expect("the operation was checked against the page");
         let prev = self.slot.last();
         let draft = Draft::of_page(Kind::Update, 0, leaf.id(), leaf.gsn(), &payload);
         let recorded = self.change(scheme, draft, operation, std::slice::from_mut(leaf));

@@ -1,4 +1,5 @@
-//! Compares random changes, splits and merges of a row of sibling nodes with ordered maps.
+//! Compares random changes, splits and merges of a row of sibling nodes with ordered maps. Checks,
+//! too, that each of them marks the lines that it changes.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +7,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::{Aligned, Page, TABLE};
+use super::{Aligned, Page, TABLE, edit};
 use crate::page::*;
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(super) enum Op {
     Insert(Vec<u8>, usize),
     Remove(Index),
     SetValue(Index, usize),
@@ -34,7 +35,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     (prefix, vec(byte, 0..20)).prop_map(|(prefix, rest)| [prefix, rest].concat())
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(super) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => (key(), prop_oneof![0usize..40, 0usize..512]).prop_map(|(key, len)| Op::Insert(key, len)),
         4 => any::<Index>().prop_map(Op::Remove),
@@ -65,10 +66,12 @@ impl Row {
     fn new(ty: PageType) -> Self {
         let mut page = [0; PAGE_SIZE];
         let level = u8::from(ty == PageType::Inner);
-        let mut node = NodeMut::init(&mut page, ty, level, PageId::new(2), TABLE, None, None);
-        if ty == PageType::Inner {
-            node.set_rightmost(PageId::new(1_000_000));
-        }
+        PageMut::tracked(&mut page, |page| {
+            let mut node = NodeMut::init(page, ty, level, PageId::new(2), TABLE, None, None);
+            if ty == PageType::Inner {
+                node.set_rightmost(PageId::new(1_000_000));
+            }
+        });
         Self { ty, nodes: vec![page], contents: BTreeMap::new(), next: 1 }
     }
 
@@ -109,7 +112,7 @@ impl Row {
             Op::Remove(index) => {
                 if let Some((at, slot)) = self.pick(index) {
                     self.contents.remove(&self.key_at(at, slot)).unwrap();
-                    NodeMut(&mut self.nodes[at]).remove(slot);
+                    edit(&mut self.nodes[at], |mut node| node.remove(slot));
                 }
             }
             Op::SetValue(index, len) => self.set_value(index, len),
@@ -119,14 +122,14 @@ impl Row {
                     let value = &mut self.contents.get_mut(&key).unwrap().0;
                     let from = from.index(value.len() + 1);
                     value[from..].iter_mut().for_each(|byte| *byte ^= 1);
-                    NodeMut(&mut self.nodes[at]).patch_value(slot, from, &value[from..]);
+                    edit(&mut self.nodes[at], |mut node| node.patch_value(slot, from, &value[from..]));
                 }
             }
             Op::SetFlags(index, bits) => {
                 if let (Some((at, slot)), PageType::Leaf) = (self.pick(index), self.ty) {
                     let flags = SlotFlags::from_bits(bits);
                     let key = self.key_at(at, slot);
-                    NodeMut(&mut self.nodes[at]).set_flags(slot, flags);
+                    edit(&mut self.nodes[at], |mut node| node.set_flags(slot, flags));
                     self.contents.get_mut(&key).unwrap().1 = flags;
                 }
             }
@@ -148,7 +151,7 @@ impl Row {
             }
             Op::Compact(at) => {
                 let at = at.index(self.nodes.len());
-                NodeMut(&mut self.nodes[at]).compact();
+                edit(&mut self.nodes[at], |mut node| node.compact());
                 assert_eq!(self.view(at).field(node::GARBAGE), 0);
             }
             Op::Image(at) => {
@@ -156,7 +159,7 @@ impl Row {
                 let bytes = image(&self.nodes[at]);
                 assert!(bytes.len() <= PAGE_SIZE);
                 let mut restored = [0xEE; PAGE_SIZE];
-                restore_image(&bytes, &mut restored).unwrap();
+                PageMut::tracked(&mut restored, |mut page| restore_image(&bytes, &mut page)).unwrap();
                 assert_eq!(image(&restored), bytes);
                 self.nodes[at] = restored;
             }
@@ -175,16 +178,16 @@ impl Row {
         let (slot, found) = self.view(at).lower_bound(&key);
         assert!(!found);
         let before = self.nodes[at];
-        let mut node = NodeMut(&mut self.nodes[at]);
-        let room = node.view().room_for(key.len(), value.len());
-        let result = node.insert(slot, &key, &value, SlotFlags::NONE);
+        let room = self.view(at).room_for(key.len(), value.len());
+        let result = edit(&mut self.nodes[at], |mut node| node.insert(slot, &key, &value, SlotFlags::NONE));
         assert_eq!(result.is_ok(), room);
         if result.is_err() {
             assert!(self.nodes[at] == before, "a refused insertion changes nothing");
             self.split(at, slot);
             let at = self.node_for(&key);
             let (slot, _) = self.view(at).lower_bound(&key);
-            NodeMut(&mut self.nodes[at]).insert(slot, &key, &value, SlotFlags::NONE).expect("a split makes room");
+            edit(&mut self.nodes[at], |mut node| node.insert(slot, &key, &value, SlotFlags::NONE))
+                .expect("a split makes room");
         }
         self.contents.insert(key, (value, SlotFlags::NONE));
     }
@@ -197,14 +200,14 @@ impl Row {
         if self.ty == PageType::Inner {
             let mut raw = [0; 8];
             raw.copy_from_slice(&value);
-            NodeMut(&mut self.nodes[at]).set_child(slot, PageId::new(u64::from_le_bytes(raw)));
-        } else if NodeMut(&mut self.nodes[at]).set_value(slot, &value).is_err() {
+            edit(&mut self.nodes[at], |mut node| node.set_child(slot, PageId::new(u64::from_le_bytes(raw))));
+        } else if edit(&mut self.nodes[at], |mut node| node.set_value(slot, &value)).is_err() {
             assert!(self.nodes[at] == before, "a refused change changes nothing");
             self.split(at, slot);
             let at = self.node_for(&key);
             let (slot, found) = self.view(at).lower_bound(&key);
             assert!(found);
-            NodeMut(&mut self.nodes[at]).set_value(slot, &value).expect("a split makes room");
+            edit(&mut self.nodes[at], |mut node| node.set_value(slot, &value)).expect("a split makes room");
         }
         self.contents.get_mut(&key).unwrap().0 = value;
     }
@@ -212,11 +215,13 @@ impl Row {
     fn split(&mut self, at: usize, hint: usize) {
         let (slot, separator) = split_point(self.view(at), hint);
         let mut right = [0; PAGE_SIZE];
-        build_right(self.view(at), slot, &separator, &mut right, PageId::new(3));
+        PageMut::tracked(&mut right, |mut right| {
+            build_right(self.view(at), slot, &separator, &mut right, PageId::new(3));
+        });
         assert_eq!(page_id(&right), PageId::new(3));
-        NodeMut(&mut self.nodes[at]).truncate_left(slot, &separator);
+        edit(&mut self.nodes[at], |mut node| node.truncate_left(slot, &separator));
         assert_eq!(page_id(&self.nodes[at]), PageId::new(2));
-        set_page_id(&mut right, PageId::new(2));
+        PageMut::tracked(&mut right, |mut right| set_page_id(&mut right, PageId::new(2)));
         self.nodes.insert(at + 1, right);
     }
 
@@ -229,7 +234,7 @@ impl Row {
         }
         let separator = left.upper_fence().unwrap().to_vec();
         let right = self.nodes.remove(at + 1);
-        merge_into(&mut self.nodes[at], Node(&right), &separator);
+        PageMut::tracked(&mut self.nodes[at], |mut left| merge_into(&mut left, Node(&right), &separator));
         assert_eq!(self.view(at).used_space() + 64, size);
     }
 
@@ -284,7 +289,7 @@ impl Row {
     }
 }
 
-fn run(ty: PageType, ops: Vec<Op>, probes: Vec<Vec<u8>>) {
+pub(super) fn run(ty: PageType, ops: Vec<Op>, probes: Vec<Vec<u8>>) {
     let mut row = Row::new(ty);
     for op in ops {
         row.apply(op);

@@ -4,6 +4,7 @@ use duramen_io::{RealDisk, RealDiskOptions};
 
 use super::super::Interrupt;
 use super::*;
+use crate::page::Lines;
 
 #[test]
 fn pages_survive_eviction_and_reopening() {
@@ -120,10 +121,10 @@ fn created_pages_start_as_zeros_and_unformatted_ones_do_not_stay() {
     again.prepare();
     assert!(again[..].iter().all(|&byte| byte == 0) || again.gsn() != Gsn::ZERO);
     let gsn = fixture.log.insert(one);
-    let bytes = &mut again[..];
-    assert!(bytes.iter().all(|&byte| byte == 0));
-    page::init_header(bytes, PageType::Leaf, 0, one, TableId::new(1));
-    set_counter(bytes, 7, gsn);
+    let mut contents = again.page_mut();
+    assert!(contents.iter().all(|&byte| byte == 0));
+    page::init_header(&mut contents, PageType::Leaf, 0, one, TableId::new(1));
+    set_counter(&mut contents, 7, gsn);
     drop(again);
     assert_eq!(fixture.counter(one).unwrap(), 7);
     drop(fixture.pool.create(one).unwrap());
@@ -137,6 +138,49 @@ fn created_pages_start_as_zeros_and_unformatted_ones_do_not_stay() {
     assert!(!fixture.pool.is_resident(two));
     assert_eq!(fixture.pool.metrics().dirty, 1);
     assert!(matches!(fixture.counter(two), Err(PoolError::Corrupt { page, .. }) if page == two));
+}
+
+#[test]
+fn guards_know_the_lines_that_were_changed_through_them() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(2);
+    fixture.pool.flush_all().unwrap();
+    let fixture = fixture.reopen(64);
+    let lines = |guard: &Exclusive<'_>| guard.lines().runs().map(|run| (run.start, run.end)).collect::<Vec<_>>();
+    let header = |guard: &mut Exclusive<'_>| {
+        guard.prepare();
+        let gsn = fixture.log.insert(guard.id());
+        page::set_gsn(&mut guard.page_mut(), gsn);
+    };
+
+    let one = PageId::new(1);
+    let mut loaded = fixture.pool.exclusive(one).unwrap();
+    assert!(loaded.lines().is_empty(), "a page that was just read in");
+    loaded.prepare();
+    assert!(loaded.lines().is_empty(), "prepared, but not changed");
+    loaded.page_mut().put(4090, b"across lines");
+    assert_eq!(lines(&loaded), [(63, 65)]);
+    header(&mut loaded);
+    assert_eq!(lines(&loaded), [(0, 1), (63, 65)]);
+    drop(loaded);
+    let mut resident = fixture.pool.exclusive_or_blank(one).unwrap();
+    header(&mut resident);
+    assert_eq!(lines(&resident), [(0, 1)], "the lines of another guard do not count");
+    drop(resident);
+
+    // Pages that are formatted anew: one whose former bytes are in the frame, and one that was
+    // never there.
+    for id in [one, PageId::new(3)] {
+        let mut anew = fixture.pool.create(id).unwrap();
+        assert!(anew.lines().is_empty());
+        anew.prepare();
+        page::init_header(&mut anew.page_mut(), PageType::Leaf, 0, id, TableId::new(1));
+        assert_eq!(anew.lines(), Lines::ALL);
+    }
+    let mut unreadable = fixture.pool.exclusive_or_blank(PageId::new(4)).unwrap();
+    unreadable.prepare();
+    page::set_page_id(&mut unreadable.page_mut(), PageId::new(4));
+    assert_eq!(unreadable.lines(), Lines::ALL);
 }
 
 #[test]

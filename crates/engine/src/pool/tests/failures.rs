@@ -55,8 +55,9 @@ fn redo_may_rebuild_what_cannot_be_read() {
         assert!(fixture.counter(id).is_err(), "still unreadable");
         let mut rebuilt = fixture.pool.exclusive_or_blank(id).unwrap();
         rebuilt.prepare_redo(Gsn::new(4096));
-        page::init_header(&mut rebuilt, PageType::Leaf, 0, id, TableId::new(1));
-        set_counter(&mut rebuilt, 9, Gsn::new(4096));
+        let mut page = rebuilt.page_mut();
+        page::init_header(&mut page, PageType::Leaf, 0, id, TableId::new(1));
+        set_counter(&mut page, 9, Gsn::new(4096));
         drop(rebuilt);
         assert!(fixture.pool.exclusive_or_blank(id).unwrap().was_unreadable().is_none());
     }
@@ -148,7 +149,7 @@ fn an_exhausted_pool_says_so_and_recovers() {
 fn changes_must_be_prepared() {
     let fixture = Fixture::new(64);
     fixture.create_pages(1);
-    fixture.pool.exclusive(PageId::new(1)).unwrap()[100] = 1;
+    fixture.pool.exclusive(PageId::new(1)).unwrap().page_mut().put(100, &[1]);
 }
 
 /// Only pages that redo visited were compared with the log. A page that was read later could have

@@ -14,7 +14,7 @@ use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 
 use super::{Exclusive, FoundArea, Pool, PoolConfig, PoolError, WalRule};
-use crate::page::{self, PageBytes, PageType};
+use crate::page::{self, PageBytes, PageMut, PageType};
 
 /// A log that stores only which GSNs changed which page, and hardens no more than requested.
 #[derive(Default)]
@@ -115,8 +115,9 @@ impl<D: Disk> Fixture<D> {
         let mut guard = self.pool.create(id)?;
         guard.prepare();
         let gsn = self.log.insert(id);
-        page::init_header(&mut guard, PageType::Leaf, 0, id, TableId::new(1));
-        set_counter(&mut guard, 0, gsn);
+        let mut page = guard.page_mut();
+        page::init_header(&mut page, PageType::Leaf, 0, id, TableId::new(1));
+        set_counter(&mut page, 0, gsn);
         Ok(())
     }
 
@@ -130,7 +131,7 @@ impl<D: Disk> Fixture<D> {
         let counter = counter(&**guard, guard.id()).expect("pages under a latch are consistent");
         guard.prepare();
         let gsn = self.log.insert(guard.id());
-        set_counter(guard, counter + 1, gsn);
+        set_counter(&mut guard.page_mut(), counter + 1, gsn);
     }
 
     /// Reads the page's counter.
@@ -147,12 +148,12 @@ fn pattern(id: PageId, counter: u64, offset: usize) -> u64 {
     counter ^ id.get() << 40 ^ (offset as u64) << 24
 }
 
-fn set_counter(bytes: &mut [u8], counter: u64, gsn: Gsn) {
-    let id = page::page_id(bytes);
+fn set_counter(page: &mut PageMut<'_>, counter: u64, gsn: Gsn) {
+    let id = page::page_id(page);
     for offset in (COUNTER..PAGE_SIZE).step_by(8) {
-        bytes[offset..offset + 8].copy_from_slice(&pattern(id, counter, offset).to_le_bytes());
+        page.put(offset, &pattern(id, counter, offset).to_le_bytes());
     }
-    page::set_gsn(bytes, gsn);
+    page::set_gsn(page, gsn);
 }
 
 /// Returns the counter of page `id`, or what is wrong with the page.

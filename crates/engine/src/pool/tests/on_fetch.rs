@@ -22,8 +22,9 @@ impl RedoOnFetch for Lacking {
     fn redo(&self, page: &mut Exclusive<'_>) -> Result<(), PoolError> {
         let (id, gsn) = (page.id(), self.pages.lock()[&page.id()]);
         page.prepare_redo(gsn);
-        page::init_header(page, PageType::Leaf, 0, id, TableId::new(1));
-        set_counter(page, REDONE, gsn);
+        let mut contents = page.page_mut();
+        page::init_header(&mut contents, PageType::Leaf, 0, id, TableId::new(1));
+        set_counter(&mut contents, REDONE, gsn);
         if self.fails.load(Ordering::Relaxed) {
             return Err(PoolError::Corrupt {
                 page: id,

@@ -141,7 +141,7 @@ impl Record {
 
     fn is_consistent(&self) -> bool {
         let fixed = HEADER + self.page_count() * PAGE + self.undo_len();
-        let lines = || (0..self.page_count()).map(|index| self.lines_of(index).count()).sum::<usize>();
+        let lines = || (0..self.page_count()).map(|index| self.lines_of(index).count() as usize).sum::<usize>();
         fixed <= self.bytes.len() && fixed + lines() * LINE as usize <= self.bytes.len() && self.kind().is_some()
     }
 
@@ -193,7 +193,7 @@ impl Record {
         let mut at = HEADER + self.page_count() * PAGE + self.undo_len();
         (0..self.page_count()).map(move |index| {
             let lines = self.lines_of(index);
-            let contents = &self.bytes[at..at + lines.count() * LINE as usize];
+            let contents = &self.bytes[at..at + lines.count() as usize * LINE as usize];
             at += contents.len();
             (PageId::new(self.word(HEADER + index * PAGE)), lines, contents)
         })

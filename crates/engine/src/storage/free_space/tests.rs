@@ -2,6 +2,7 @@
 
 use duramen_io::{CrashChoice, Disk, OpenMode, SimDisk};
 use duramen_sync::Arc;
+use duramen_types::PAGE_SIZE;
 
 use super::*;
 use crate::api::db::Db;
