@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::lock::LockManager;
 use crate::maintenance::Maintenance;
 use crate::options::Options;
-use crate::pool::{FoundArea, Pool, PoolConfig, Versions, WalRule};
+use crate::pool::{FilePages, FoundArea, Pool, PoolConfig, Versions, WalRule};
+use crate::pre_block_hook::PreBlockHook;
 use crate::recovery;
 use crate::scheme::WalScheme;
 use crate::storage::free_space::Space;
@@ -87,7 +88,8 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Re
     };
     let rule: Arc<dyn WalRule> = Arc::clone(&scheme) as Arc<dyn WalRule>;
     let versions = Versions::open(versions, control.database, data.len()?)?;
-    let pool = Pool::new(config, Arc::clone(&data), double_write, Some(versions), rule)?;
+    let pages = FilePages::new(Arc::clone(&data), double_write, Some(versions), Arc::clone(&rule))?;
+    let pool = Pool::new(config, Arc::new(pages), PreBlockHook::new(move || rule.before_blocking()))?;
     let mut locks = LockManager::new(LOCK_BUCKETS).with_inheritance(options.lock_inheritance);
     if let Some(limit) = options.lock_wait_limit {
         locks = locks.with_wait_limit(limit);

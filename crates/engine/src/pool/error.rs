@@ -73,6 +73,12 @@ pub(crate) enum Damage {
 }
 
 impl PoolError {
+    /// Creates the error for a page that is not what was written; `file` has each page at its
+    /// number.
+    pub(super) fn corrupt(page: PageId, damage: Damage, defect: String, file: String) -> Self {
+        Self::Corrupt { page, defect, damage, file, offset: page.get().saturating_mul(PAGE_SIZE as u64) }
+    }
+
     /// Returns whether the disk (or its quota) is full: the caller may free space and try again.
     #[cfg(test)]
     pub(crate) fn is_full(&self) -> bool {
@@ -83,13 +89,7 @@ impl PoolError {
 /// Returns the error for pages that contradict each other. If their checksums are right, this is a
 /// defect of the engine or of the machine's memory.
 pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
-    PoolError::Corrupt {
-        page,
-        defect: defect.to_owned(),
-        damage: Damage::Other,
-        file: "data".to_owned(),
-        offset: page.get().saturating_mul(PAGE_SIZE as u64),
-    }
+    PoolError::corrupt(page, Damage::Other, defect.to_owned(), "data".to_owned())
 }
 
 /// The data that an optimistic reader saw may never have existed. The reader starts over from the

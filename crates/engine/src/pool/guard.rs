@@ -146,6 +146,8 @@ pub(crate) struct Exclusive<'a> {
     changed: bool,
     prepared: Cell<bool>,
     origin: Origin,
+    /// The GSN that the page had before it was zeroed to be formatted anew; zero for other pages.
+    erased: Gsn,
 }
 
 /// The origin of the bytes under an [`Exclusive`] guard.
@@ -169,7 +171,7 @@ impl<'a> Exclusive<'a> {
 
     #[inline]
     fn with_origin(pool: &'a Pool, id: PageId, frame: FrameId, origin: Origin) -> Self {
-        Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin }
+        Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin, erased: Gsn::ZERO }
     }
 
     /// Wraps a latch as [`Exclusive::new`] does, for a page that was just read into the frame.
@@ -194,21 +196,30 @@ impl<'a> Exclusive<'a> {
         Self::with_origin(pool, id, frame, Origin::Blank(unreadable.map(Box::new)))
     }
 
+    /// Wraps a latch as [`Exclusive::new_blank`] does, for a page that will be formatted anew;
+    /// `last` is its GSN in the store.
+    pub(super) fn new_created(pool: &'a Pool, id: PageId, frame: FrameId, last: Gsn) -> Self {
+        let mut page = Self::new_blank(pool, id, frame, None);
+        page.erased = last;
+        page
+    }
+
     /// Returns the page's number.
     #[inline]
     pub(crate) fn id(&self) -> PageId {
         self.id
     }
 
-    /// Returns the GSN of the last log record applied to the page.
+    /// Returns the GSN of the last log record applied to the page, also when the page has been
+    /// zeroed since to be formatted anew.
     #[inline]
     pub(crate) fn gsn(&self) -> Gsn {
-        page::gsn(self)
+        page::gsn(self).max(self.erased)
     }
 
     /// Announces a change before its log record is inserted. From now on a checkpoint counts the
-    /// page as dirty, with a bound that is not above the GSN of that record. One call per guard is
-    /// enough.
+    /// page as dirty, with a bound that is not above the GSN of that record; if the store has no
+    /// writer, the page stays clean. One call per guard is enough.
     #[inline]
     pub(crate) fn prepare(&self) {
         if !self.prepared.replace(true) {
@@ -268,6 +279,7 @@ impl DerefMut for Exclusive<'_> {
         // reads may race, and discard what they saw.
         let bytes = unsafe { self.pool.frames.bytes_mut(self.frame) };
         if matches!(self.origin, Origin::Stale) {
+            self.erased = page::gsn(bytes);
             bytes.fill(0);
             self.origin = Origin::Page;
         }
