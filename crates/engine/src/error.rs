@@ -318,6 +318,26 @@ impl From<WalError> for Error {
     }
 }
 
+impl From<PmemError> for Error {
+    /// Converts an error of the heap.
+    fn from(error: PmemError) -> Self {
+        match error {
+            PmemError::NotDurable { .. } | PmemError::InvalidOption { .. } => {
+                Self::InvalidOption { option: "scheme", reason: error.to_string() }
+            }
+            PmemError::Busy { location } => {
+                Self::AlreadyOpen { path: location.into(), reason: "another program has the heap open".into() }
+            }
+            PmemError::Missing { ref location }
+            | PmemError::AlreadyExists { ref location }
+            | PmemError::TooSmall { ref location, .. } => {
+                Self::NotADatabase { path: location.into(), reason: error.to_string() }
+            }
+            PmemError::System { .. } => Self::Io { reason: error.to_string() },
+        }
+    }
+}
+
 /// Returns the reason why the log stopped, without advice: the advice differs when a database
 /// surrounds the log.
 pub(crate) fn why_log_failed(error: &WalError) -> String {

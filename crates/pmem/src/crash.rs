@@ -244,10 +244,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Calls `put` with the offset and the value of each word as programs read it.
-    pub(crate) fn load(&self, mut put: impl FnMut(usize, u64)) {
+    /// Calls `put` with the offset and the value of each word in the first `len` bytes as programs
+    /// read it.
+    pub(crate) fn load(&self, len: usize, mut put: impl FnMut(usize, u64)) {
         let state = self.memory.shared.state.lock();
-        (0..state.sure.len()).for_each(|word| put(word * 8, state.visible(word)));
+        (0..state.sure.len().min(len / 8)).for_each(|word| put(word * 8, state.visible(word)));
     }
 
     /// Records a store or a stream of the caller: `write` does it and names the offsets and new

@@ -58,11 +58,12 @@ impl Mapping {
         let is_device = metadata.file_type().is_char_device();
         // A file that an interrupted creation left has no length yet.
         let is_empty = !is_device && metadata.len() == 0;
-        if is_new || is_empty && mode == Mode::OpenOrCreate {
+        let is_short = !is_device && metadata.len() < len as u64;
+        if is_new || is_empty && mode == Mode::OpenOrCreate || is_short && mode == Mode::Grow {
             allocate(&file, len, &location)?;
             file.sync_all().map_err(|error| system("sync", &location, &error))?;
             sync_name(path, &location)?;
-        } else if !is_device && metadata.len() < len as u64 {
+        } else if is_short {
             return Err(PmemError::TooSmall { location, len: metadata.len(), wanted: len as u64 });
         }
         let on_tmpfs = is_on_tmpfs(path);
@@ -183,7 +184,7 @@ fn open(path: &Path, mode: Mode, location: &str) -> Result<(File, bool)> {
     let existing = || OpenOptions::new().read(true).write(true).open(path);
     let new = || OpenOptions::new().read(true).write(true).create_new(true).open(path);
     let opened = match mode {
-        Mode::Open => existing().map(|file| (file, false)),
+        Mode::Open | Mode::Grow => existing().map(|file| (file, false)),
         Mode::Create => new().map(|file| (file, true)),
         Mode::OpenOrCreate => match existing() {
             Err(error) if error.kind() == ErrorKind::NotFound => new().map(|file| (file, true)),

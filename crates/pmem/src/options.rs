@@ -39,6 +39,8 @@ pub enum Mode {
     Open,
     /// It is not there, and is made.
     Create,
+    /// It is there, and is made longer if it is too short.
+    Grow,
     /// It is made if it is not there.
     #[default]
     OpenOrCreate,

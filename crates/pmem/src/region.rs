@@ -52,7 +52,7 @@ impl Region {
             Source::Simulated(memory) => {
                 let recorder = memory.attach(options.len)?;
                 let mapping = Mapping::anonymous(len, ring_from)?;
-                recorder.load(|at, value| {
+                recorder.load(len, |at, value| {
                     // SAFETY: the offset is that of a word of the memory, which no other code has
                     // yet.
                     unsafe { word::store(mapping.at(at).cast(), value) };

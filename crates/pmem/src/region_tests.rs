@@ -125,6 +125,16 @@ fn nonsense_is_refused() {
     }
 }
 
+/// Regression: what the memory holds behind the region was written behind the mapping.
+#[test]
+fn a_region_may_be_smaller_than_its_simulated_memory() {
+    let memory = crate::SimMemory::new(1 << 20, Domain::DurableCache);
+    let open = |len| Region::open(&Source::Simulated(memory.clone()), &RegionOptions { len, ..options() }).unwrap();
+    open(1 << 20).store_word((1 << 20) - 8, 7);
+    assert_eq!(open(4096).len(), 4096);
+    assert_eq!(open(1 << 20).read_word((1 << 20) - 8), 7);
+}
+
 #[test]
 fn where_memory_lies_is_told() {
     use crate::numa::Placement;

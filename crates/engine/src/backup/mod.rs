@@ -103,7 +103,7 @@ impl Db {
         let from = log.positions_before(control.oldest);
         hold.keep_from(&from);
         let early = planted!(BackupForgetsLog).then(|| copier.copy_logs(log, &hold, &from, &mut |_| {}));
-        let pages = engine.store.pool.pages_on_disk();
+        let pages = engine.store.pool.pages_in_store();
         let data_bytes = pages * PAGE_SIZE as u64;
         let read_again = copier.copy_pages(pages, &mut |copied| {
             hold.note_progress();

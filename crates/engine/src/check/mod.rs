@@ -19,14 +19,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::ErrorKind;
 
-use duramen_io::OpenMode;
 use duramen_sync::atomic::AtomicBool;
 use duramen_types::{MAX_TABLE_NAME_LEN, PAGE_SIZE, PageId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::maintenance::Maintenance;
-use crate::open::files::DATA;
 use crate::pool::PoolError;
 use crate::record::Tree;
 use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY};
@@ -76,9 +74,8 @@ pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
     // its present state can still be examined.
     let _ = engine.finish_in_doubt(&AtomicBool::new(false));
     engine.retry_deferred_frees();
-    let data = engine.disk.open(DATA, OpenMode::Existing).map_err(|error| engine.note(error.into()))?;
-    let file_pages = data.len().map_err(|error| engine.note(error.into()))? / PAGE_SIZE as u64;
-    let mut checker = Checker::new(&engine.store, data.path());
+    let pool = &engine.store.pool;
+    let mut checker = Checker::new(&engine.store, pool.location());
     // Pages that a committed transaction could not free yet, for lack of log space, are no leak.
     match engine.freeing().pages() {
         Ok(pages) => checker.expect_unused(&pages),
@@ -87,14 +84,14 @@ pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
         }
         Err(error) => return Err(engine.note(error)),
     }
-    checker.run(file_pages).map_err(|error| engine.note(error))?;
+    checker.run(pool.pages_in_store()).map_err(|error| engine.note(error))?;
     Ok(checker.into_report())
 }
 
 /// The state of a running check.
 struct Checker<'s> {
     store: &'s Store,
-    /// Path of the data file.
+    /// Path of the data file or heap.
     file: String,
     report: CheckReport,
     /// Problems beyond [`MAX_PROBLEMS`].

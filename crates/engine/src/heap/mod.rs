@@ -51,7 +51,7 @@ impl Heap {
         let region = match open_region(options, layout.bytes(), Mode::Create) {
             // Nothing can be in a file that did not exist.
             Ok(region) if matches!(options.source, Source::File(_)) => return Ok(region),
-            Err(PmemError::AlreadyExists { .. }) => open_region(options, layout.bytes(), Mode::Open)?,
+            Err(PmemError::AlreadyExists { .. }) => open_region(options, layout.bytes(), Mode::OpenOrCreate)?,
             region => region?,
         };
         check_unused(&region)?;
@@ -107,10 +107,8 @@ impl Heap {
         let found = Layout { blocks: header.blocks, pages };
         let wanted = Layout::with_blocks(options.bytes, header.blocks);
         let layout = Layout { pages: pages.max(wanted.pages), ..found };
-        let region = open_region(options, layout.bytes(), Mode::Open).or_else(|error| match error {
-            PmemError::TooSmall { .. } if layout != found => open_region(options, layout.bytes(), Mode::OpenOrCreate),
-            error => Err(error),
-        })?;
+        let mode = if layout == found { Mode::Open } else { Mode::Grow };
+        let region = open_region(options, layout.bytes(), mode)?;
         let heap = Self::of_region(region, options, header, layout);
         if layout != found {
             heap.set(Word::Pages, layout.pages);

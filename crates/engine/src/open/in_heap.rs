@@ -18,6 +18,7 @@ use crate::metrics::RecoveryReport;
 use crate::options::{HeapOptions, Options};
 use crate::page::{self, PageBuf, bitmap};
 use crate::pool::{Pool, PoolConfig, Stamp};
+use crate::pre_block_hook::PreBlockHook;
 use crate::recovery::recover_heap;
 use crate::scheme::{Found, InPlace};
 use crate::storage::catalog::CATALOG;
@@ -77,7 +78,7 @@ pub(super) fn open(options: &HeapOptions, all: &Options, control: &Control) -> R
     heap.set(Word::State, State::InUse as u64);
     let scheme = Arc::new(InPlace::new(Arc::clone(&heap), &found));
     let config = PoolConfig { frames: all.pool_bytes / PAGE_SIZE, ..PoolConfig::default() };
-    let pool = Pool::new(config, Arc::new(HeapPages(Arc::clone(&heap))), || {})?;
+    let pool = Pool::new(config, Arc::new(HeapPages(Arc::clone(&heap))), PreBlockHook::default())?;
     let shortfall = heap.shortfall();
     Ok(Opened {
         pool,

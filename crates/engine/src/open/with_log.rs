@@ -10,7 +10,8 @@ use super::start::Opened;
 use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
 use crate::error::Result;
 use crate::options::Options;
-use crate::pool::{FoundArea, Pool, PoolConfig, Versions, WalRule};
+use crate::pool::{FilePages, FoundArea, Pool, PoolConfig, Versions, WalRule};
+use crate::pre_block_hook::PreBlockHook;
 use crate::recovery;
 use crate::scheme::WalScheme;
 
@@ -80,7 +81,8 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut C
         cleaner_pages_per_second: options.cleaner_pages_per_second.unwrap_or(0).into(),
         ..PoolConfig::default()
     };
-    let pool = Pool::new(config, Arc::clone(&data), double_write, Some(versions), rule)?;
+    let pages = FilePages::new(Arc::clone(&data), double_write, Some(versions), Arc::clone(&rule))?;
+    let pool = Pool::new(config, Arc::new(pages), PreBlockHook::new(move || rule.before_blocking()))?;
     // The holder of a lock may be waiting for its commit, and that commit for records that the
     // waiting thread has inserted.
     let before_lock_wait = is_in_memory.then(|| {

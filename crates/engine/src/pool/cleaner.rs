@@ -14,7 +14,7 @@ use duramen_sync::clock::Instant;
 use duramen_sync::thread::{self, JoinHandle, Parker};
 use duramen_sync::{Arc, Mutex, Weak};
 
-use super::doublewrite::BATCH_PAGES;
+use super::batch::BATCH_PAGES;
 use super::{Pool, PoolError};
 
 /// State shared by the cleaner and the threads that wake it.
@@ -41,14 +41,14 @@ impl CleanerState {
 }
 
 impl Pool {
-    /// Starts the background cleaner unless it already runs. The cleaner ends at
-    /// [`Pool::stop_cleaner`], or when the pool is dropped.
+    /// Starts the background cleaner unless it already runs, or pages are never dirty. The cleaner
+    /// ends at [`Pool::stop_cleaner`], or when the pool is dropped.
     ///
     /// # Errors
     /// [`PoolError::Log`] when the system cannot start a thread.
     pub(crate) fn start_cleaner(self: &Arc<Self>) -> Result<(), PoolError> {
         let mut slot = self.cleaner.thread.lock();
-        if slot.is_some() {
+        if slot.is_some() || self.write_back.is_none() {
             return Ok(());
         }
         let signal = Arc::clone(&self.cleaner.signal);

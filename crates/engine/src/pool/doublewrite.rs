@@ -35,15 +35,13 @@
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c, planted};
+use duramen_types::{PAGE_SIZE, PageId, crc32c, planted};
 
 use super::PoolError;
 use super::Stamp;
+use super::batch::{BATCH_PAGES, Batch, HEADER};
 use super::page_table::PageTable;
 use crate::page;
-
-/// Largest number of pages in a batch.
-pub(super) const BATCH_PAGES: usize = 128;
 
 const MAGIC: &[u8; 8] = b"DURADBLW";
 const VERSION: u32 = 2;
@@ -56,105 +54,57 @@ const DATABASE: usize = 24;
 const GENERATION: usize = 40;
 const IDS: usize = 48;
 const UNSTAMPED_IDS: usize = 24;
-const PAGES: usize = BLOCK_SIZE;
+const PAGES: usize = HEADER;
 
 const _: () = assert!(IDS + 8 * BATCH_PAGES <= PAGES, "the ids fit into the header block");
 
-/// A batch of pages to be written, laid out like the area.
+/// The area that this process writes.
 #[derive(Debug)]
 pub(super) struct Area {
     file: Arc<dyn File>,
     stamp: Stamp,
-    staging: AlignedBuf,
-    ids: Vec<PageId>,
 }
 
 impl Area {
-    const LEN: usize = PAGES + BATCH_PAGES * PAGE_SIZE;
-
-    /// Creates an empty batch for the area in `file`. Reserves the file's space, so that a write to
-    /// the area cannot run out of space.
+    /// Uses `file` for the area. Reserves the file's space, so that a write to the area cannot run
+    /// out of space.
     pub(super) fn new(file: Arc<dyn File>) -> Result<Self, PoolError> {
-        file.allocate(Self::LEN as u64)?;
-        Ok(Self {
-            file,
-            stamp: Stamp::default(),
-            staging: AlignedBuf::zeroed(Self::LEN),
-            ids: Vec::with_capacity(BATCH_PAGES),
-        })
+        file.allocate(Batch::LEN as u64)?;
+        Ok(Self { file, stamp: Stamp::default() })
     }
 
     /// Sets the generation of all later writes to the area, and empties the area. The pages of the
-    /// last batch are durable in place, so their copies are not needed any more.
+    /// last batch must be durable in place; then their copies are not needed any more.
     pub(super) fn set_stamp(&mut self, stamp: Stamp) -> Result<(), PoolError> {
-        if !planted!(StaleAreaPutBack) {
-            self.clear();
-        }
         self.stamp = stamp;
-        self.write()
-    }
-
-    /// Empties the batch.
-    pub(super) fn clear(&mut self) {
-        self.ids.clear();
-    }
-
-    /// Returns whether the batch has no room for another page.
-    pub(super) fn is_full(&self) -> bool {
-        self.ids.len() == BATCH_PAGES
-    }
-
-    /// Copies a page into the batch.
-    pub(super) fn push(&mut self, id: PageId, contents: &[u8]) {
-        let start = PAGES + self.ids.len() * PAGE_SIZE;
-        self.staging[start..start + PAGE_SIZE].copy_from_slice(contents);
-        self.ids.push(id);
-    }
-
-    /// Seals every page with its checksum.
-    pub(super) fn seal(&mut self) {
-        for (page, id) in self.staging[PAGES..].chunks_exact_mut(PAGE_SIZE).zip(&self.ids) {
-            assert_eq!(page::page_id(page), *id, "a frame holds another page than it says");
-            page::seal(page);
+        if planted!(StaleAreaPutBack) {
+            return Ok(());
         }
+        self.write_with(&mut AlignedBuf::zeroed(PAGES), &[])
     }
 
-    /// Writes the batch to the area. The batch is durable when the call returns.
-    pub(super) fn write(&mut self) -> Result<(), PoolError> {
-        let end = PAGES + self.ids.len() * PAGE_SIZE;
-        let header = &mut self.staging[..PAGES];
+    /// Writes the batch, which is sealed, to the area. The batch is durable when the call returns.
+    pub(super) fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
+        let (bytes, ids) = batch.with_header();
+        self.write_with(bytes, ids)
+    }
+
+    /// Writes the pages `ids`, which `bytes` has behind the space for the header.
+    fn write_with(&self, bytes: &mut [u8], ids: &[PageId]) -> Result<(), PoolError> {
+        let header = &mut bytes[..PAGES];
         header.fill(0);
         header[..8].copy_from_slice(MAGIC);
         put_u32(header, 8, VERSION);
-        put_u32(header, CHECKED, self.ids.len() as u32);
+        put_u32(header, CHECKED, ids.len() as u32);
         put_u32(header, PAGE_SIZE_FIELD, PAGE_SIZE as u32);
         header[DATABASE..GENERATION].copy_from_slice(&self.stamp.database);
         header[GENERATION..IDS].copy_from_slice(&self.stamp.generation.to_le_bytes());
-        for (slot, id) in header[IDS..].chunks_exact_mut(8).zip(&self.ids) {
+        for (slot, id) in header[IDS..].chunks_exact_mut(8).zip(ids) {
             slot.copy_from_slice(&id.get().to_le_bytes());
         }
-        let crc = crc32c(&self.staging[CHECKED..end]);
-        put_u32(&mut self.staging, CRC, crc);
-        Ok(self.file.write_durable(&[&self.staging[..end]], 0)?)
-    }
-
-    /// Returns the pages, each with the GSN of its copy.
-    pub(super) fn pages(&self) -> impl Iterator<Item = (PageId, Gsn)> {
-        self.ids.iter().copied().zip(self.staging[PAGES..].chunks_exact(PAGE_SIZE).map(page::gsn))
-    }
-
-    /// Returns the pages with their offsets in the data file; adjacent pages are joined.
-    pub(super) fn in_place(&self) -> Vec<(u64, &[u8])> {
-        let mut writes = Vec::new();
-        let mut first = 0;
-        while first < self.ids.len() {
-            let start = self.ids[first].get();
-            let run = self.ids[first..].iter().zip(start..).take_while(|(id, expected)| id.get() == *expected).count();
-            let bytes = &self.staging[PAGES + first * PAGE_SIZE..][..run * PAGE_SIZE];
-            writes.push((start * PAGE_SIZE as u64, bytes));
-            first += run;
-        }
-        writes
+        let crc = crc32c(&bytes[CHECKED..]);
+        put_u32(bytes, CRC, crc);
+        Ok(self.file.write_durable(&[&*bytes], 0)?)
     }
 }
 

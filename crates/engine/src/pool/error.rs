@@ -40,6 +40,14 @@ pub(crate) enum PoolError {
         /// The smallest number of frames allowed.
         minimum: usize,
     },
+    /// Every page of a heap in persistent memory is in use.
+    #[error("the heap `{location}` has {pages} pages, all in use; open it with a larger `bytes`")]
+    HeapFull {
+        /// The heap's name.
+        location: String,
+        /// The number of its pages.
+        pages: u64,
+    },
     /// The system cannot provide that much memory.
     #[error("the system does not give {} bytes of memory for the buffer pool; lower `pool_bytes`", frames * PAGE_SIZE)]
     NoMemory {
@@ -73,6 +81,12 @@ pub(crate) enum Damage {
 }
 
 impl PoolError {
+    /// Creates the error for a page that is not what was written; `file` has each page at its
+    /// number.
+    pub(super) fn corrupt(page: PageId, damage: Damage, defect: String, file: String) -> Self {
+        Self::Corrupt { page, defect, damage, file, offset: page.get().saturating_mul(PAGE_SIZE as u64) }
+    }
+
     /// Returns whether the disk (or its quota) is full: the caller may free space and try again.
     #[cfg(test)]
     pub(crate) fn is_full(&self) -> bool {
@@ -83,13 +97,7 @@ impl PoolError {
 /// Returns the error for pages that contradict each other. If their checksums are right, this is a
 /// defect of the engine or of the machine's memory.
 pub(crate) fn broken(page: PageId, defect: &str) -> PoolError {
-    PoolError::Corrupt {
-        page,
-        defect: defect.to_owned(),
-        damage: Damage::Other,
-        file: "data".to_owned(),
-        offset: page.get().saturating_mul(PAGE_SIZE as u64),
-    }
+    PoolError::corrupt(page, Damage::Other, defect.to_owned(), "data".to_owned())
 }
 
 /// The data that an optimistic reader saw may never have existed. The reader starts over from the
@@ -130,6 +138,7 @@ impl From<PoolError> for Error {
                 option: "pool_bytes",
                 reason: format!("{frames} pages are too few; at least {minimum} are needed"),
             },
+            PoolError::HeapFull { .. } => Self::Full { reason: error.to_string() },
             PoolError::NoMemory { .. } => Self::Io { reason: error.to_string() },
             PoolError::Poisoned { reason } | PoolError::Log { reason } => Self::Poisoned { reason },
         }

@@ -34,13 +34,12 @@ use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, thread};
-use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
+use duramen_types::{PageId, planted};
 
 use super::error::Damage;
 use super::frames::FrameId;
 use super::page_table::PageTable;
 use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
-use crate::page::{self, PageDefect};
 
 /// Longest time that a thread waits for a frame, with no page cleaned in between, before it
 /// declares the pool exhausted.
@@ -69,7 +68,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Interrupt::Restart`] when a thread, possibly the calling one, holds the page exclusively
-    /// for long; [`Interrupt::Failed`] when the page cannot be read from disk.
+    /// for long; [`Interrupt::Failed`] when the page cannot be read.
     #[inline]
     pub(crate) fn optimistic(&self, id: PageId) -> Result<Optimistic<'_>, Interrupt> {
         let _buffer = cost::scope(Category::Buffer);
@@ -105,7 +104,7 @@ impl Pool {
     /// Latches a page shared. The caller must not hold the page already.
     ///
     /// # Errors
-    /// When the page cannot be read from disk.
+    /// When the page cannot be read.
     pub(crate) fn shared(&self, id: PageId) -> Result<Shared<'_>, PoolError> {
         retry(|| {
             let frame = self.find_or_load(id)?;
@@ -125,7 +124,7 @@ impl Pool {
     /// Latches a page exclusively. The caller must not hold the page already.
     ///
     /// # Errors
-    /// When the page cannot be read from disk.
+    /// When the page cannot be read.
     #[inline]
     pub(crate) fn exclusive(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
         let _buffer = cost::scope(Category::Buffer);
@@ -147,7 +146,7 @@ impl Pool {
     /// Latches a page exclusively if no thread holds it.
     ///
     /// # Errors
-    /// When the page cannot be read from disk.
+    /// When the page cannot be read.
     pub(crate) fn try_exclusive(&self, id: PageId) -> Result<Option<Exclusive<'_>>, PoolError> {
         retry(|| {
             let frame = self.find_or_load(id)?;
@@ -158,13 +157,14 @@ impl Pool {
         })
     }
 
-    /// Latches a page exclusively without reading it from disk, to format it anew. The bytes are
-    /// all zeros when the guard is first borrowed for a change, after [`Exclusive::prepare`].
-    /// Before that they may show an earlier use of the page. A guard that is dropped without a
-    /// change leaves the page as it was. Reserves the page's space in the data file if necessary.
+    /// Latches a page exclusively without reading it, to format it anew. The bytes are all zeros
+    /// when the guard is first borrowed for a change, after [`Exclusive::prepare`]. Before that
+    /// they may show an earlier use of the page. [`Exclusive::gsn`] returns the GSN of that use, if
+    /// the store knows it, until the page is stamped. A guard that is dropped without a change
+    /// leaves the page as it was. Reserves the page's space in the store if necessary.
     ///
     /// # Errors
-    /// When there is no frame, or no space on disk.
+    /// When there is no frame, or no space in the store.
     pub(crate) fn create(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
         self.reserve_page(id)?;
         if self.lacking(id).is_some() {
@@ -172,12 +172,19 @@ impl Pool {
         }
         retry(|| match self.table.get(id) {
             Some(frame) => Ok(self.latch_page(id, frame).then(|| Exclusive::new_stale(self, id, frame))),
-            None => Ok(self.claim(id)?.map(|frame| Exclusive::new_blank(self, id, frame, None))),
+            None => self.claim(id)?.map(|frame| self.new_in_frame(id, frame)).transpose(),
         })
     }
 
+    /// Fills a claimed frame with zeros for a page that will be formatted anew.
+    fn new_in_frame(&self, id: PageId, frame: FrameId) -> Result<Exclusive<'_>, PoolError> {
+        // Other threads cannot change the page any more, because its frame is claimed.
+        let last = self.store.last_gsn(id).inspect_err(|_| self.abandon(id, frame))?;
+        Ok(Exclusive::new_created(self, id, frame, last))
+    }
+
     /// Latches a page exclusively as [`Pool::exclusive`] does, for redo. If the page is missing in
-    /// the data file, blank or damaged, the guard shows zeros, and [`Exclusive::was_unreadable`]
+    /// the store, blank or damaged, the guard shows zeros, and [`Exclusive::was_unreadable`]
     /// tells the reason, so that the caller may rebuild the page from the log. If the caller drops
     /// the guard without a rebuild, the page stays as unreadable as it was.
     ///
@@ -192,7 +199,7 @@ impl Pool {
         })
     }
 
-    /// Fills a claimed frame from disk, or with zeros if the page cannot be read.
+    /// Fills a claimed frame from the store, or with zeros if the page cannot be read.
     pub(super) fn read_or_blank(&self, id: PageId, frame: FrameId) -> Result<Exclusive<'_>, PoolError> {
         let Err(defect) = self.read_in(id, frame) else { return Ok(Exclusive::new_loaded(self, id, frame)) };
         let rebuildable = match &defect {
@@ -274,39 +281,8 @@ impl Pool {
 
     pub(super) fn check_limit(&self, id: PageId) -> Result<(), PoolError> {
         if id.is_zero() || id >= PageTable::LIMIT {
-            return Err(self.corrupt(id, Damage::Other, "no page has this number".to_owned()));
-        }
-        Ok(())
-    }
-
-    pub(super) fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
-        let offset = page.get().saturating_mul(PAGE_SIZE as u64);
-        PoolError::Corrupt { page, defect, damage, file: self.data.path(), offset }
-    }
-
-    /// Checks the bytes that were read for the page. By the WAL rule the log has every change that
-    /// is on disk. So a page with a later change does not belong to this log. A page that this pool
-    /// has not written is compared with the log's end when the pool was made, because the log may
-    /// since have grown past what was lost. A page must also not be older than its recorded
-    /// version.
-    fn verify(&self, id: PageId, bytes: &[u8]) -> Result<(), PoolError> {
-        page::verify(bytes, id).map_err(|defect| {
-            let damage = if defect == PageDefect::Blank { Damage::Blank } else { Damage::Other };
-            self.corrupt(id, damage, defect.to_string())
-        })?;
-        if page::gsn(bytes) >= self.log_end && !self.table.is_written(id) {
-            let defect = "it has changes that the log does not have: the log has lost its end";
-            return Err(self.corrupt(id, Damage::AheadOfLog, defect.to_owned()));
-        }
-        let least = self.versions.as_ref().map_or(Gsn::ZERO, |versions| versions.least(id));
-        let is_believed = least < self.log_end || self.table.is_written(id);
-        if is_believed && page::gsn(bytes) < least && !planted!(VersionsNotCompared) && !planted!(FencesNotCompared) {
-            let (found, defect) = (page::gsn(bytes), "an older version of the page is in its place");
-            return Err(self.corrupt(
-                id,
-                Damage::Other,
-                format!("{defect}: that of {found}, where {least} was written"),
-            ));
+            let defect = "no page has this number".to_owned();
+            return Err(PoolError::corrupt(id, Damage::Other, defect, self.store.location()));
         }
         Ok(())
     }
@@ -336,7 +312,7 @@ impl Pool {
     /// are not the page's yet. Returns `None` when the page has entered the pool meanwhile.
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
-        self.wal_rule.before_blocking();
+        self.lot.before_blocking();
         let frame = self.take_frame()?;
         let header = self.frames.header(frame);
         header.page.store(id.get(), Ordering::Relaxed);
@@ -351,13 +327,12 @@ impl Pool {
         Ok(None)
     }
 
-    /// Fills a claimed frame from disk.
+    /// Fills a claimed frame from the store.
     fn read_in(&self, id: PageId, frame: FrameId) -> Result<(), PoolError> {
         // SAFETY: the frame is latched exclusively by this thread, and no guard for it exists yet.
         let bytes = unsafe { self.frames.bytes_mut(frame) };
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
-        self.data.read_at(bytes, id.get() * PAGE_SIZE as u64)?;
-        self.verify(id, bytes)
+        self.store.read(id, self.table.is_written(id), bytes)
     }
 
     /// Reads in pages that are about to be needed, several at a time, as far as they can be read
@@ -365,7 +340,7 @@ impl Pool {
     /// those pages.
     pub(crate) fn prefetch(&self, ids: &[PageId]) {
         const BATCH: usize = 64;
-        let end = PageId::new(self.growth.len() / PAGE_SIZE as u64);
+        let end = PageId::new(self.store.pages());
         let wanted: Vec<PageId> =
             ids.iter().copied().filter(|&id| !id.is_zero() && id < end && self.resident(id).is_none()).collect();
         // Only a few frames at a time, because they stay latched during the read.
@@ -377,21 +352,20 @@ impl Pool {
                 let Ok(frame) = self.claim(id) else { break };
                 claimed.extend(frame.map(|frame| (id, frame)));
             }
-            let mut reads: Vec<(u64, &mut [u8])> = claimed
+            let mut reads: Vec<(PageId, &mut [u8])> = claimed
                 .iter()
                 .map(|&(id, frame)| {
                     // SAFETY: the frames are different, latched exclusively by this thread, and no
                     // guard for them exists.
-                    let bytes = unsafe { self.frames.bytes_mut(frame) };
-                    (id.get() * PAGE_SIZE as u64, bytes)
+                    (id, unsafe { self.frames.bytes_mut(frame) })
                 })
                 .collect();
             self.counters.reads.fetch_add(reads.len() as u64, Ordering::Relaxed);
-            let read = self.data.read_batch(&mut reads);
+            let read = self.store.read_batch(&mut reads);
             for (id, frame) in claimed {
                 // SAFETY: as above; the borrows for the batch are over.
                 let bytes = unsafe { self.frames.bytes(frame) };
-                if read.is_err() || self.verify(id, bytes).is_err() {
+                if read.is_err() || self.store.verify(id, self.table.is_written(id), bytes).is_err() {
                     self.abandon(id, frame);
                 } else if let Some(unredone) = self.lacking(id) {
                     // As above: the error appears later.

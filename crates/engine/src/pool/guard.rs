@@ -146,7 +146,10 @@ pub(crate) struct Exclusive<'a> {
     changed: bool,
     prepared: Cell<bool>,
     origin: Origin,
+    /// The lines changed since the guard was made.
     lines: Lines,
+    /// The GSN that the page had before it was zeroed to be formatted anew; zero for other pages.
+    erased: Gsn,
 }
 
 /// The origin of the bytes under an [`Exclusive`] guard.
@@ -170,7 +173,8 @@ impl<'a> Exclusive<'a> {
 
     #[inline]
     fn with_origin(pool: &'a Pool, id: PageId, frame: FrameId, origin: Origin) -> Self {
-        Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin, lines: Lines::NONE }
+        let (lines, erased) = (Lines::NONE, Gsn::ZERO);
+        Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin, lines, erased }
     }
 
     /// Wraps a latch as [`Exclusive::new`] does, for a page that was just read into the frame.
@@ -195,21 +199,30 @@ impl<'a> Exclusive<'a> {
         Self::with_origin(pool, id, frame, Origin::Blank(unreadable.map(Box::new)))
     }
 
+    /// Wraps a latch as [`Exclusive::new_blank`] does, for a page that will be formatted anew;
+    /// `last` is its GSN in the store.
+    pub(super) fn new_created(pool: &'a Pool, id: PageId, frame: FrameId, last: Gsn) -> Self {
+        let mut page = Self::new_blank(pool, id, frame, None);
+        page.erased = last;
+        page
+    }
+
     /// Returns the page's number.
     #[inline]
     pub(crate) fn id(&self) -> PageId {
         self.id
     }
 
-    /// Returns the GSN of the last log record applied to the page.
+    /// Returns the GSN of the last log record applied to the page, also when the page has been
+    /// zeroed since to be formatted anew.
     #[inline]
     pub(crate) fn gsn(&self) -> Gsn {
-        page::gsn(self)
+        page::gsn(self).max(self.erased)
     }
 
     /// Announces a change before its log record is inserted. From now on a checkpoint counts the
-    /// page as dirty, with a bound that is not above the GSN of that record. One call per guard is
-    /// enough.
+    /// page as dirty, with a bound that is not above the GSN of that record; if the store has no
+    /// writer, the page stays clean. One call per guard is enough.
     #[inline]
     pub(crate) fn prepare(&self) {
         if !self.prepared.replace(true) {
@@ -237,6 +250,7 @@ impl<'a> Exclusive<'a> {
         match self.origin {
             Origin::Page => {}
             Origin::Stale => {
+                self.erased = page::gsn(bytes);
                 bytes.fill(0);
                 self.origin = Origin::Page;
                 self.lines = Lines::ALL;

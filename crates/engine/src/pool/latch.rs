@@ -286,9 +286,14 @@ impl ParkingLot {
         Self { slots, pre_block_hook: PreBlockHook::default() }
     }
 
-    /// Makes each thread call `f` before it parks.
-    pub(super) fn with_pre_block_hook(self, f: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { pre_block_hook: PreBlockHook::new(f), ..self }
+    /// Makes each thread call `hook` before it parks.
+    pub(super) fn with_pre_block_hook(self, hook: PreBlockHook) -> Self {
+        Self { pre_block_hook: hook, ..self }
+    }
+
+    /// Calls the hook, for a thread that is about to block elsewhere.
+    pub(super) fn before_blocking(&self) {
+        self.pre_block_hook.call();
     }
 
     fn slot(&self, word: &AtomicU64) -> &Slot {
@@ -300,7 +305,7 @@ impl ParkingLot {
     /// Parks while `word` has any of `obstacles` and the latch is `wanted`, until a wake-up
     /// (possibly a spurious one) or until `limit` has passed.
     fn sleep(&self, word: &AtomicU64, obstacles: u64, wanted: &impl Fn() -> bool, limit: Option<Duration>) {
-        self.pre_block_hook.call();
+        self.before_blocking();
         let slot = self.slot(word);
         let mut guard = slot.lock.lock();
         let mut now = word.load(Ordering::Relaxed);

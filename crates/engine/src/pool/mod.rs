@@ -1,60 +1,77 @@
-//! The buffer pool: it keeps pages in memory, and reads and writes them on disk.
+//! The buffer pool: it keeps pages in memory, and reads and writes them in a store.
 //!
 //! # Purpose
 //! A fixed number of frames holds the pages in use. An array maps page numbers to frames
 //! (`page_table`). A thread reads a page without a latch (`latch`, [`Optimistic`]) or under a latch
 //! ([`Shared`], [`Exclusive`]). The pool loads a missing page and replaces pages by a clock
-//! (`fetch`). It writes pages in batches through a double-write area (`write_back`, `doublewrite`).
-//! The background cleaner (`cleaner`), checkpoints and threads that need a frame start such writes.
+//! (`fetch`).
+//!
+//! # Stores
+//! The pages that are not in a frame are in a [`PageStore`] (`page_store`). If the store has a
+//! [`PageWriter`](page_store::PageWriter), changed pages are dirty in their frames, and the pool
+//! writes them back in batches (`write_back`, `batch`). The background cleaner (`cleaner`),
+//! checkpoints and threads that need a frame start such writes. If the store has none, the thread
+//! that changes a page makes the change durable in the store under the exclusive latch. No page is
+//! then ever dirty, eviction drops any frame that is not latched, and the parts of the pool that
+//! write back have nothing to do.
+//!
+//! [`FilePages`] (`file_pages`) is the data file. It has a writer with a double-write area
+//! (`doublewrite`), grows ahead of the pages (`growth`) and knows the lowest version of each page
+//! (`versions`).
 //!
 //! # Invariants
 //! - A page is in at most one frame. A frame's page changes only under the frame's exclusive latch,
 //!   in a section that increments the latch's version. So a guard that found its page in the frame
 //!   after taking the version (or the latch) has the right page as long as the version stands (or
 //!   the latch is held).
-//! - WAL rule: a page goes to disk only after the log has been hardened past the page's GSN.
-//! - A page is overwritten in place only after its new contents are durable in the double-write
-//!   area, and that area is reused only after they are durable in place. So at any moment one of
-//!   the two copies is whole.
+//! - WAL rule: a page is written back only after the log has been hardened past the page's GSN.
+//! - A page in the data file is overwritten in place only after its new contents are durable in the
+//!   double-write area, and that area is reused only after they are durable in place. So at any
+//!   moment one of the two copies is whole.
 //! - A page's recovery GSN is not above the GSN of any record whose change to the page may be
-//!   missing in the data file.
+//!   missing in the store.
 //! - A frame is reused only when its page is clean.
+//! - The GSN of a page never decreases, also when the page is formatted anew without being read
+//!   ([`PageStore::last_gsn`]).
 //! - A page in the pool has every change that the log had for it when the database was opened
 //!   (`on_fetch`).
-//! - Pages are written only within the reserved length of the data file. So a full disk is an error
-//!   of [`Pool::reserve_page`] and never of a write-back.
+//! - Pages are written only within the space that the store has reserved. So a full disk is an
+//!   error of [`Pool::reserve_page`] and never of a write-back.
 //!
 //! # Latch order
 //! The pool imposes no order on page latches; the B+-tree does. While the pool holds a page latch
 //! or one of its own locks, it never waits for another page latch, except for the latch of the
 //! requested page. Threads that hold exclusive latches take the write-back lock, so the holder of
-//! that lock only tries latches. The locks taken after it are `free` (a leaf lock) or the parking
-//! lot's slots (leaf locks). A thread that holds latches may wait in the pool for a disk operation
-//! and for the log's [`WalRule::harden`], which therefore must not need a page latch. A thread must
-//! not wait for *log space* under a latch if only flushing pages frees that space. No thread may
-//! latch a page twice. Each thread may hold a few latches while it requests another page. The
-//! latches of all threads together must leave frames to work with.
+//! that lock only tries latches. The locks taken after it are those of the store, `free` (a leaf
+//! lock) or the parking lot's slots (leaf locks). A store takes no latch. A thread that holds
+//! latches may wait in the pool for the store and for the log's [`WalRule::harden`], which
+//! therefore must not need a page latch. A thread must not wait for *log space* under a latch if
+//! only flushing pages frees that space. No thread may latch a page twice. Each thread may hold a
+//! few latches while it requests another page. The latches of all threads together must leave
+//! frames to work with.
 //!
 //! # Failure
 //! A failed read returns its error to the caller and leaves the page out of the pool. After a
-//! failed write or sync, the contents of the disk are unknown. The pool is then *poisoned*: it
+//! failed write or sync, the contents of the store are unknown. The pool is then *poisoned*: it
 //! writes nothing more and fails every request to write. Reads continue as long as there are clean
 //! frames. A full disk is reported by [`Pool::reserve_page`] and poisons nothing. A page that fails
-//! its check gives [`PoolError::Corrupt`], with file and offset. The same error is given for a page
-//! that this pool has not written and whose GSN is larger than the log's end when the pool was
-//! made: the log or the page is then not the original one. It is also given for a page that is
-//! older than the version that was last written (`versions.rs`).
+//! its check gives [`PoolError::Corrupt`], with file and offset. The data file gives the same error
+//! for a page that this pool has not written and whose GSN is larger than the log's end when the
+//! pool was made: the log or the page is then not the original one. It also gives it for a page
+//! that is older than the version that was last written (`versions.rs`).
 
+mod batch;
 mod cleaner;
-mod copy;
 mod doublewrite;
 mod error;
 mod fetch;
+mod file_pages;
 mod frames;
 mod growth;
 mod guard;
 mod latch;
 mod on_fetch;
+mod page_store;
 mod page_table;
 mod recovery_gsn;
 mod stamp;
@@ -68,43 +85,26 @@ mod tests;
 
 use std::time::Duration;
 
-use duramen_io::File;
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock};
-use duramen_types::Gsn;
+use duramen_types::PageId;
 
 pub(crate) use doublewrite::FoundArea;
 pub(crate) use error::{Damage, Interrupt, PoolError, Restart, broken};
+pub(crate) use file_pages::FilePages;
 pub(crate) use guard::{Exclusive, Optimistic, Shared};
 pub(crate) use on_fetch::RedoOnFetch;
+pub(crate) use page_store::{PageStore, PageWriter, WalRule};
 pub(crate) use stamp::{REMEDY, Stamp};
 pub(crate) use versions::Versions;
 
 use cleaner::CleanerState;
 use frames::{FrameId, Frames};
-use growth::Growth;
 use latch::ParkingLot;
 use page_table::PageTable;
 use write_back::WriteBack;
 
-/// The pool's requirements on the log.
-pub(crate) trait WalRule: Send + Sync {
-    /// Makes the log durable past the record `gsn`. The pool calls this before it writes a page
-    /// that carries `gsn`.
-    ///
-    /// # Errors
-    /// [`PoolError::Log`] when the log cannot be hardened; the page is not written.
-    fn harden(&self, gsn: Gsn) -> Result<(), PoolError>;
-
-    /// Returns a GSN that is not larger than that of any record inserted from now on, and never
-    /// zero. A thread that sees a record in the log must also see what its inserter did before (the
-    /// insertion releases, `end` acquires): fuzzy checkpoints rest on this.
-    fn end(&self) -> Gsn;
-
-    /// Prepares for a wait for the disk or for another thread, perhaps a long one: no other thread
-    /// should have to wait for what this thread has inserted.
-    fn before_blocking(&self) {}
-}
+use crate::pre_block_hook::PreBlockHook;
 
 /// The configuration of a pool.
 #[derive(Clone, Debug)]
@@ -137,9 +137,9 @@ impl Default for PoolConfig {
 pub(crate) struct PoolMetrics {
     /// Requests for a page that was not in the pool.
     pub(crate) misses: u64,
-    /// Pages read from disk.
+    /// Pages read from the store.
     pub(crate) reads: u64,
-    /// Pages written in place.
+    /// Pages written back.
     pub(crate) writes: u64,
     /// Pages replaced to free a frame.
     pub(crate) evictions: u64,
@@ -164,7 +164,7 @@ struct Counters {
     stalls: AtomicU64,
 }
 
-/// The buffer pool over one data file.
+/// The buffer pool over one store.
 pub(crate) struct Pool {
     table: PageTable,
     frames: Frames,
@@ -176,39 +176,30 @@ pub(crate) struct Pool {
     /// Number of dirty frames.
     dirty: CachePadded<AtomicUsize>,
     counters: CachePadded<Counters>,
-    write_back: WriteBack,
-    growth: Growth,
+    /// The state of write-back, unless pages are never dirty.
+    write_back: Option<WriteBack>,
     cleaner: CleanerState,
-    /// Changes that pages on disk lack, if the database was opened before redo reached them.
+    /// Changes that pages in the store lack, if the database was opened before redo reached them.
     unredone: OnceLock<Arc<dyn RedoOnFetch>>,
-    /// The lowest version that each page can have on disk, if the pool tracks versions.
-    versions: Option<Versions>,
-    /// End of the log when the pool was made: no page that was on disk then is newer.
-    log_end: Gsn,
     poisoned: AtomicBool,
     poison_reason: OnceLock<String>,
     config: PoolConfig,
-    data: Arc<dyn File>,
-    wal_rule: Arc<dyn WalRule>,
+    store: Arc<dyn PageStore>,
 }
 
 impl Pool {
     /// Smallest number of frames that a pool can work with.
     pub(crate) const MIN_FRAMES: usize = if cfg!(duramen_loom) { 1 } else { 64 };
 
-    /// Makes a pool over `data`, with `doublewrite` as its double-write area. The pages of that
-    /// area must have been put back ([`FoundArea`]). This starts no thread: see
-    /// [`Pool::start_cleaner`].
+    /// Makes a pool over `store`. A thread calls `before_blocking` before it waits for a latch or
+    /// for a missing page. This starts no thread: see [`Pool::start_cleaner`].
     ///
     /// # Errors
-    /// [`PoolError::TooSmall`], [`PoolError::NoMemory`], or that of the disk when it cannot tell
-    /// the length of `data`.
+    /// [`PoolError::TooSmall`] or [`PoolError::NoMemory`].
     pub(crate) fn new(
         config: PoolConfig,
-        data: Arc<dyn File>,
-        doublewrite: Arc<dyn File>,
-        versions: Option<Versions>,
-        wal_rule: Arc<dyn WalRule>,
+        store: Arc<dyn PageStore>,
+        before_blocking: PreBlockHook,
     ) -> Result<Arc<Self>, PoolError> {
         if config.frames < Self::MIN_FRAMES {
             return Err(PoolError::TooSmall { frames: config.frames, minimum: Self::MIN_FRAMES });
@@ -217,26 +208,21 @@ impl Pool {
         let frames = Frames::new(config.frames).ok_or(PoolError::NoMemory { frames: config.frames })?;
         let mut free: Vec<FrameId> = frames.ids().collect();
         free.reverse();
-        let rule = Arc::clone(&wal_rule);
         Ok(Arc::new(Self {
             table: PageTable::new(),
             frames,
-            lot: ParkingLot::new().with_pre_block_hook(move || rule.before_blocking()),
+            lot: ParkingLot::new().with_pre_block_hook(before_blocking),
             free: Mutex::new(free),
             hand: CachePadded::new(AtomicUsize::new(0)),
             dirty: CachePadded::new(AtomicUsize::new(0)),
             counters: CachePadded::default(),
-            write_back: WriteBack::new(doublewrite)?,
-            growth: Growth::new(data.len()?),
+            write_back: store.writer().map(|_| WriteBack::new()),
             cleaner: CleanerState::new(),
             unredone: OnceLock::new(),
-            versions,
-            log_end: wal_rule.end(),
             poisoned: AtomicBool::new(false),
             poison_reason: OnceLock::new(),
             config,
-            data,
-            wal_rule,
+            store,
         }))
     }
 
@@ -245,7 +231,49 @@ impl Pool {
         self.frames.count()
     }
 
-    /// Stops all writes, after a failure that leaves the contents of the disk unknown. Keeps the
+    /// Makes sure that the store has space for the page, so that a later write of the page cannot
+    /// run out of space.
+    ///
+    /// # Errors
+    /// Those of the store; that of a full disk when there is no space. The pool keeps working.
+    pub(crate) fn reserve_page(&self, id: PageId) -> Result<(), PoolError> {
+        self.check_limit(id)?;
+        self.store.reserve(id)
+    }
+
+    /// Checks that the store still has its name.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) fn verify_file(&self) -> Result<(), PoolError> {
+        self.store.verify_name()
+    }
+
+    /// Returns the name of the store in messages.
+    pub(crate) fn location(&self) -> String {
+        self.store.location()
+    }
+
+    /// Returns the number of pages that the store has space for at this moment.
+    pub(crate) fn pages_in_store(&self) -> u64 {
+        self.store.pages()
+    }
+
+    /// Fills `buffer` with the pages from `first` on as they are in the store, each of them whole
+    /// (`PageWriter::read_whole`), to copy the store while it is in use.
+    ///
+    /// # Errors
+    /// [`PoolError::Corrupt`] for a damaged page; those of the store.
+    ///
+    /// # Panics
+    /// When the store has no writer: a copy of such a store needs a log to be brought up to date,
+    /// and there is none.
+    pub(crate) fn read_whole_pages(&self, first: PageId, buffer: &mut [u8]) -> Result<u64, PoolError> {
+        let writer = self.store.writer().expect("only a database with a log is copied while it is open");
+        writer.read_whole(first, buffer)
+    }
+
+    /// Stops all writes, after a failure that leaves the contents of the store unknown. Keeps the
     /// first reason.
     pub(crate) fn poison(&self, reason: &str) {
         self.poison_reason.get_or_init(|| reason.to_owned());
@@ -282,6 +310,10 @@ impl Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("config", &self.config).field("metrics", &self.metrics()).finish_non_exhaustive()
+        f.debug_struct("Pool")
+            .field("store", &self.store)
+            .field("config", &self.config)
+            .field("metrics", &self.metrics())
+            .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,8 @@
 //! A model of a whole pool with a single frame: look-up, load and eviction race for the frame.
 
+use duramen_io::File;
 use duramen_sync::thread;
-use duramen_types::{PAGE_SIZE, PageId, TableId};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 
 use super::*;
 use crate::page::{self, Lines, PageMut, PageType};
@@ -90,7 +91,8 @@ fn model(ask: impl Fn(&Pool, &Pages) + Copy + Send + Sync + 'static) {
         let file = Arc::new(Pages { in_frame: AtomicU64::new(0) });
         let data = Arc::clone(&file) as Arc<dyn File>;
         let config = PoolConfig { frames: 1, ..PoolConfig::default() };
-        let pool = Pool::new(config, Arc::clone(&data), data, None, Arc::new(NoLog)).unwrap();
+        let store = FilePages::new(Arc::clone(&data), data, None, Arc::new(NoLog)).unwrap();
+        let pool = Pool::new(config, Arc::new(store), PreBlockHook::default()).unwrap();
         pool.find_or_load(ONE).unwrap();
         let other = {
             let pool = Arc::clone(&pool);

@@ -13,7 +13,7 @@ use duramen_types::{Gsn, PageId, planted};
 
 use super::{Exclusive, Pool, PoolError};
 
-/// Changes in the log that pages on disk lack.
+/// Changes in the log that pages in the store lack.
 pub(crate) trait RedoOnFetch: Send + Sync {
     /// Returns whether the page lacks any changes. Once it lacks none, it never lacks any again.
     fn lacks(&self, page: PageId) -> bool;
@@ -31,7 +31,7 @@ pub(crate) trait RedoOnFetch: Send + Sync {
 
 impl Pool {
     /// From now on, redoes pages when they are read in. None of them may be in the pool yet, and
-    /// the data file must have room for all of them.
+    /// the store must have space for all of them.
     pub(crate) fn redo_on_fetch(&self, unredone: Arc<dyn RedoOnFetch>) {
         assert!(self.unredone.set(unredone).is_ok(), "recovery runs once");
     }
@@ -42,7 +42,7 @@ impl Pool {
         self.unredone.get().map_or_else(Vec::new, |unredone| unredone.pages())
     }
 
-    /// Returns the source of the changes that the page lacks on disk, if it lacks any.
+    /// Returns the source of the changes that the page lacks in the store, if it lacks any.
     #[inline]
     pub(super) fn lacking(&self, id: PageId) -> Option<&dyn RedoOnFetch> {
         let unredone = self.unredone.get()?;

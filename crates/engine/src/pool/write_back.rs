@@ -1,47 +1,48 @@
 //! Writes dirty pages, and tracks the log record from which each page is dirty.
 //!
+//! If the store has no [`PageWriter`], pages are never dirty, and nothing here does anything.
+//!
 //! # A batch
 //! The cleaner, checkpoints and threads that need a frame all write through this module, one batch
 //! at a time:
 //!
 //! 1. *Stage*: latch each page shared, copy it, mark it as copied, and unlatch it. A page that
 //!    another thread holds exclusively is skipped.
-//! 2. *Harden* the log past the largest GSN in the copies (the WAL rule), and seal the copies with
-//!    their checksums.
-//! 3. Write the copies to the double-write area, durably.
-//! 4. Write the copies in place, and sync the data file.
-//! 5. *Finish*: raise the recovery GSNs (see [`RecoveryGsn`]). Pages that did not change since step
+//! 2. *Harden* the log past the largest GSN in the copies (the WAL rule).
+//! 3. *Write* the copies to the store, durably ([`PageWriter::write`]).
+//! 4. *Finish*: raise the recovery GSNs (see [`RecoveryGsn`]). Pages that did not change since step
 //!    1 are clean.
 //!
 //! A failure up to step 2 leaves everything as it was. A later failure poisons the pool.
 //!
 //! [`RecoveryGsn`]: super::recovery_gsn::RecoveryGsn
 
-use duramen_io::File;
+use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PageId, planted};
 
 use super::Stamp;
-use super::doublewrite::{Area, BATCH_PAGES};
+use super::batch::{BATCH_PAGES, Batch};
 use super::frames::FrameId;
-use super::{Pool, PoolError, Versions};
+use super::page_store::PageWriter;
+use super::{Pool, PoolError};
 use crate::page;
 
 /// The state of write-back.
 #[derive(Debug)]
 pub(super) struct WriteBack {
     /// Locked while a batch is written.
-    batch: Mutex<Batch>,
+    batch: Mutex<Staged>,
     /// Number of batches that have been written.
     finished: AtomicU64,
 }
 
+/// A batch, and where its pages come from.
 #[derive(Debug)]
-struct Batch {
-    area: Area,
-    /// The frames whose pages were copied to `area`.
+struct Staged {
+    pages: Batch,
+    /// The frames whose pages were copied to `pages`, in the same order.
     frames: Vec<FrameId>,
 }
 
@@ -56,34 +57,34 @@ struct Outcome {
 
 impl WriteBack {
     /// Creates the state of a pool that writes nothing yet.
-    pub(super) fn new(doublewrite: Arc<dyn File>) -> Result<Self, PoolError> {
-        let batch = Batch { area: Area::new(doublewrite)?, frames: Vec::with_capacity(BATCH_PAGES) };
-        Ok(Self { batch: Mutex::new(batch), finished: AtomicU64::new(0) })
-    }
-
-    /// Keeps all threads from writing pages until the returned guard is dropped.
-    pub(super) fn pause(&self) -> impl Drop {
-        self.batch.lock()
+    pub(super) fn new() -> Self {
+        let staged = Staged { pages: Batch::new(), frames: Vec::with_capacity(BATCH_PAGES) };
+        Self { batch: Mutex::new(staged), finished: AtomicU64::new(0) }
     }
 }
 
 impl Pool {
-    /// Stamps the data file and the double-write area, durably. No thread writes a page meanwhile.
+    /// Returns the state of write-back and what writes pages, unless pages are never dirty.
+    fn write_back_parts(&self) -> Option<(&WriteBack, &dyn PageWriter)> {
+        self.write_back.as_ref().zip(self.store.writer())
+    }
+
+    /// Stamps the store, durably. No thread writes a page back meanwhile.
     ///
     /// # Errors
-    /// Those of the disk; the pool is then poisoned.
+    /// Those of the store; the pool is then poisoned.
     pub(crate) fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
         self.stamp_and(stamp, || {})
     }
 
-    /// Writes the recorded page versions to the file `versions`.
+    /// Saves the versions of the pages that were written back, if the store keeps them.
     ///
     /// # Errors
-    /// Those of the disk; the pool is then poisoned.
+    /// Those of the store; the pool is then poisoned.
     pub(crate) fn write_versions(&self) -> Result<(), PoolError> {
         self.check_poison()?;
-        let written = self.versions.as_ref().map_or(Ok(()), Versions::write);
-        Ok(written.inspect_err(|error| self.poison(&error.to_string()))?)
+        let written = self.store.writer().map_or(Ok(()), PageWriter::write_versions);
+        written.inspect_err(|error| self.poison(&error.to_string()))
     }
 
     /// Stamps the files like [`Pool::stamp`], and poisons the pool, so that nothing is written
@@ -96,10 +97,9 @@ impl Pool {
     }
 
     fn stamp_and(&self, stamp: Stamp, then: impl FnOnce()) -> Result<(), PoolError> {
-        let mut batch = self.write_back.batch.lock();
+        let _batch = self.write_back.as_ref().map(|write_back| write_back.batch.lock());
         self.check_poison()?;
-        let stamped = stamp.write(&*self.data).map_err(PoolError::from).and_then(|()| batch.area.set_stamp(stamp));
-        stamped.inspect_err(|error| self.poison(&error.to_string()))?;
+        self.store.stamp(stamp).inspect_err(|error| self.poison(&error.to_string()))?;
         then();
         Ok(())
     }
@@ -108,14 +108,15 @@ impl Pool {
     /// change comes from a record that is not yet in the log, or from the record `redone`.
     #[inline]
     pub(super) fn note_change(&self, frame: FrameId, redone: Option<Gsn>) {
-        if !self.frames.header(frame).recovery_gsn.is_noted() {
+        if !self.frames.header(frame).recovery_gsn.is_noted() && self.write_back.is_some() {
             self.note_first_change(frame, redone);
         }
     }
 
     #[cold]
     fn note_first_change(&self, frame: FrameId, redone: Option<Gsn>) {
-        let bound = redone.unwrap_or_else(|| self.wal_rule.end());
+        let Some(writer) = self.store.writer() else { return };
+        let bound = redone.unwrap_or_else(|| writer.wal_rule().end());
         if self.frames.header(frame).recovery_gsn.note(bound) {
             let dirty = self.dirty.fetch_add(1, Ordering::Relaxed) + 1;
             if dirty == self.dirty_limit() + 1 {
@@ -134,8 +135,8 @@ impl Pool {
     }
 
     /// Returns every page that was dirtied by a record inserted before the call. Its bound is not
-    /// above the GSN of any record whose change may be missing on disk. Fuzzy checkpoints use this.
-    /// Pages dirtied during the call may be missing.
+    /// above the GSN of any record whose change may be missing in the store. Fuzzy checkpoints use
+    /// this. Pages dirtied during the call may be missing.
     pub(crate) fn dirty_pages(&self) -> Vec<(PageId, Gsn)> {
         let mut pages = Vec::new();
         for frame in self.frames.ids() {
@@ -156,9 +157,10 @@ impl Pool {
     /// end; otherwise the call may follow writers for a long time.
     ///
     /// # Errors
-    /// Those of the log and the disk. An error of the disk poisons the pool.
+    /// Those of the log and the store. An error of the store poisons the pool.
     pub(crate) fn flush_before(&self, gsn: Gsn) -> Result<(), PoolError> {
         self.check_poison()?;
+        let Some(parts) = self.write_back_parts() else { return Ok(()) };
         // The list is made only once: pages that are redone meanwhile also become dirty from before
         // `gsn`, and there may be many of them.
         let mut frames: Vec<FrameId> = self.dirty_before(gsn).map(|(_, frame)| frame).collect();
@@ -166,7 +168,7 @@ impl Pool {
             self.sort_by_page(&mut frames);
             let mut skipped = None;
             for some in frames.chunks(BATCH_PAGES) {
-                let outcome = self.write_batch(&mut self.write_back.batch.lock(), some)?;
+                let outcome = self.write_batch(parts, &mut parts.0.batch.lock(), some)?;
                 skipped = skipped.or(outcome.skipped);
             }
             if let Some(frame) = skipped {
@@ -184,8 +186,8 @@ impl Pool {
     #[cfg(test)]
     pub(crate) fn flush_all(&self) -> Result<(), PoolError> {
         // The bound of a page dirtied before the call is not above the log's present end.
-        let end = self.wal_rule.end().get();
-        self.flush_before(Gsn::new(end.saturating_add(1)))
+        let end = self.store.writer().map_or(Gsn::ZERO, |writer| writer.wal_rule().end());
+        self.flush_before(Gsn::new(end.get().saturating_add(1)))
     }
 
     /// Sorts frames by their pages, because pages that are adjacent on disk can be written
@@ -222,16 +224,18 @@ impl Pool {
 
     /// Writes at most one batch of the given frames' pages; returns the number of pages written.
     pub(super) fn clean(&self, frames: &[FrameId]) -> Result<usize, PoolError> {
-        Ok(self.write_batch(&mut self.write_back.batch.lock(), frames)?.written)
+        let Some(parts) = self.write_back_parts() else { return Ok(0) };
+        Ok(self.write_batch(parts, &mut parts.0.batch.lock(), frames)?.written)
     }
 
     /// Writes a batch of the pages that the clock reaches next, or waits for the batch that another
     /// thread is writing. Returns whether a clean page may become available.
     pub(super) fn clean_for_eviction(&self) -> Result<bool, PoolError> {
+        let Some((write_back, writer)) = self.write_back_parts() else { return Ok(false) };
         self.wake_cleaner();
-        let finished = self.write_back.finished.load(Ordering::Acquire);
-        let mut batch = self.write_back.batch.lock();
-        if self.write_back.finished.load(Ordering::Acquire) != finished {
+        let finished = write_back.finished.load(Ordering::Acquire);
+        let mut batch = write_back.batch.lock();
+        if write_back.finished.load(Ordering::Acquire) != finished {
             return Ok(true);
         }
         let start = self.advance_hand().get() as usize;
@@ -241,11 +245,16 @@ impl Pool {
             .filter(|frame| self.frames.header(*frame).recovery_gsn.is_dirty())
             .take(2 * BATCH_PAGES)
             .collect();
-        Ok(self.write_batch(&mut batch, &candidates)?.written > 0)
+        Ok(self.write_batch((write_back, writer), &mut batch, &candidates)?.written > 0)
     }
 
     /// Writes the pages of up to [`BATCH_PAGES`] of the candidates.
-    fn write_batch(&self, batch: &mut Batch, candidates: &[FrameId]) -> Result<Outcome, PoolError> {
+    fn write_batch(
+        &self,
+        (write_back, writer): (&WriteBack, &dyn PageWriter),
+        batch: &mut Staged,
+        candidates: &[FrameId],
+    ) -> Result<Outcome, PoolError> {
         self.check_poison()?;
         let (newest, skipped) = self.stage(batch, candidates);
         let written = batch.frames.len();
@@ -253,13 +262,9 @@ impl Pool {
             return Ok(Outcome { written, skipped });
         }
         if !planted!(SkipWalRule) {
-            self.wal_rule.harden(newest)?;
+            writer.wal_rule().harden(newest)?;
         }
-        batch.area.seal();
-        if let Err(error) = self.write_durably(&mut batch.area) {
-            self.poison(&error.to_string());
-            return Err(error);
-        }
+        writer.write(&mut batch.pages).inspect_err(|error| self.poison(&error.to_string()))?;
         for frame in &batch.frames {
             let header = self.frames.header(*frame);
             // A dirty page stays in its frame, so the header still names the page that was written.
@@ -268,24 +273,21 @@ impl Pool {
                 self.dirty.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        if let Some(versions) = &self.versions {
-            versions.note(batch.area.pages());
-        }
         self.counters.writes.fetch_add(written as u64, Ordering::Relaxed);
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
-        self.write_back.finished.fetch_add(1, Ordering::Release);
+        write_back.finished.fetch_add(1, Ordering::Release);
         Ok(Outcome { written, skipped })
     }
 
     /// Copies the candidates' pages into the batch, in the order of their page ids if the
     /// candidates are in that order. Returns the largest page GSN, and a page that was skipped.
-    fn stage(&self, batch: &mut Batch, candidates: &[FrameId]) -> (Gsn, Option<FrameId>) {
-        batch.area.clear();
+    fn stage(&self, batch: &mut Staged, candidates: &[FrameId]) -> (Gsn, Option<FrameId>) {
+        batch.pages.clear();
         batch.frames.clear();
         let mut newest = Gsn::ZERO;
         let mut skipped = None;
         for &frame in candidates {
-            if batch.area.is_full() {
+            if batch.pages.is_full() {
                 break;
             }
             let header = self.frames.header(frame);
@@ -300,7 +302,7 @@ impl Pool {
             if header.recovery_gsn.is_dirty() {
                 // SAFETY: the page is latched shared until below.
                 let contents = unsafe { self.frames.bytes(frame) };
-                batch.area.push(PageId::new(header.page.load(Ordering::Relaxed)), contents);
+                batch.pages.push(PageId::new(header.page.load(Ordering::Relaxed)), contents);
                 batch.frames.push(frame);
                 newest = newest.max(page::gsn(contents));
                 header.recovery_gsn.copied();
@@ -308,17 +310,5 @@ impl Pool {
             header.latch.release_shared(&self.lot);
         }
         (newest, skipped)
-    }
-
-    /// Writes the sealed batch to the double-write area and in place.
-    fn write_durably(&self, area: &mut Area) -> Result<(), PoolError> {
-        if !planted!(SkipDoubleWrite) {
-            area.write()?;
-        }
-        self.data.write_batch(&area.in_place())?;
-        if !planted!(SkipDataSync) {
-            self.data.sync()?;
-        }
-        Ok(())
     }
 }

@@ -323,9 +323,9 @@ impl TxnLog {
         let (txn, home) = (self.txn, self.home);
         let Draft { kind, flags, page, after, payload } = draft;
         let after = after.max(self.clock);
-        let recorded = self.slot.insert(state, |prev| {
-            record(home, NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload })
-        });
+        let recorded = self
+            .slot
+            .insert(state, |prev| record(home, NewRecord { kind: kind as u8, flags, txn, page, prev, after, payload }));
         self.clock = recorded.gsn;
         self.used += recorded.bytes;
         recorded

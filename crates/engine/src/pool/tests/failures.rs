@@ -11,7 +11,8 @@ fn too_small_a_pool_is_refused() {
     let data = disk.open("data", OpenMode::CreateNew).unwrap();
     let doublewrite = disk.open("doublewrite", OpenMode::CreateNew).unwrap();
     let config = PoolConfig { frames: 63, ..PoolConfig::default() };
-    let error = Pool::new(config, data, doublewrite, None, Arc::<TestLog>::default()).unwrap_err();
+    let store = FilePages::new(data, doublewrite, None, Arc::<TestLog>::default()).unwrap();
+    let error = Pool::new(config, Arc::new(store), PreBlockHook::default()).unwrap_err();
     assert!(matches!(error, PoolError::TooSmall { frames: 63, minimum: 64 }));
 }
 

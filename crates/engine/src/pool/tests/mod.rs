@@ -13,8 +13,9 @@ use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 
-use super::{Exclusive, FoundArea, Pool, PoolConfig, PoolError, WalRule};
+use super::{Exclusive, FilePages, FoundArea, Pool, PoolConfig, PoolError, WalRule};
 use crate::page::{self, PageBytes, PageMut, PageType};
+use crate::pre_block_hook::PreBlockHook;
 
 /// A log that stores only which GSNs changed which page, and hardens no more than requested.
 #[derive(Default)]
@@ -93,7 +94,9 @@ impl<D: Disk> Fixture<D> {
         let data = disk.open("data", OpenMode::Existing)?;
         let doublewrite = disk.open("doublewrite", OpenMode::Existing)?;
         put_back(&*data, &*doublewrite)?;
-        let pool = Pool::new(config, data, doublewrite, None, Arc::clone(&log) as Arc<dyn WalRule>)?;
+        let rule = Arc::clone(&log) as Arc<dyn WalRule>;
+        let store = FilePages::new(data, doublewrite, None, Arc::clone(&rule))?;
+        let pool = Pool::new(config, Arc::new(store), PreBlockHook::new(move || rule.before_blocking()))?;
         Ok(Self { disk, log, pool })
     }
 

@@ -1,14 +1,14 @@
 //! Tests of pages that are freed through different bitmaps.
 
-use duramen_io::SimDisk;
-use duramen_sync::Arc;
-use duramen_wal::NewRecord;
 use super::*;
 use crate::api::db::Db;
 use crate::options::{Options, Partition};
 use crate::page::bitmap;
 use crate::record::Kind;
 use crate::scheme::Change;
+use duramen_io::SimDisk;
+use duramen_sync::Arc;
+use duramen_wal::NewRecord;
 
 /// Regression: the record that freed a root could have a lower GSN than those that freed its
 /// children, if these went to a log that is ahead. After a crash between them nothing led to the

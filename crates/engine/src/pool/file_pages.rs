@@ -1,0 +1,195 @@
+//! The data file as the store of the pages.
+//!
+//! A page is at its number times the page size. The file grows ahead of the pages in it (`growth`).
+//! Dirty pages are written in batches, first to the double-write area (`doublewrite`) and then in
+//! place. The store tracks the lowest version that each page can have (`versions`).
+
+use std::fmt;
+
+use duramen_io::File;
+use duramen_sync::{Arc, Mutex};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
+
+use super::batch::Batch;
+use super::doublewrite::Area;
+use super::error::Damage;
+use super::growth::Growth;
+use super::page_store::{PageStore, PageWriter, WalRule};
+use super::versions::Versions;
+use super::{PoolError, Stamp};
+use crate::page::{self, PageDefect};
+
+/// The pages of a data file.
+pub(crate) struct FilePages {
+    data: Arc<dyn File>,
+    growth: Growth,
+    /// The double-write area. Locked while pages are written there and in place.
+    area: Mutex<Area>,
+    /// The lowest version that each page can have on disk, if versions are tracked.
+    versions: Option<Versions>,
+    /// End of the log when this value was made: no page that was on disk then is newer.
+    log_end: Gsn,
+    wal_rule: Arc<dyn WalRule>,
+}
+
+impl FilePages {
+    /// Uses `data`, with `doublewrite` as its double-write area. The pages of that area must have
+    /// been put back ([`FoundArea`](super::FoundArea)).
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn new(
+        data: Arc<dyn File>,
+        doublewrite: Arc<dyn File>,
+        versions: Option<Versions>,
+        wal_rule: Arc<dyn WalRule>,
+    ) -> Result<Self, PoolError> {
+        Ok(Self {
+            area: Mutex::new(Area::new(doublewrite)?),
+            growth: Growth::new(data.len()?),
+            versions,
+            log_end: wal_rule.end(),
+            data,
+            wal_rule,
+        })
+    }
+
+    fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
+        PoolError::corrupt(page, damage, defect, self.location())
+    }
+}
+
+impl PageStore for FilePages {
+    fn read(&self, id: PageId, was_written: bool, bytes: &mut [u8]) -> Result<(), PoolError> {
+        self.data.read_at(bytes, offset(id))?;
+        self.verify(id, was_written, bytes)
+    }
+
+    fn read_batch(&self, pages: &mut [(PageId, &mut [u8])]) -> Result<(), PoolError> {
+        let mut reads: Vec<(u64, &mut [u8])> =
+            pages.iter_mut().map(|(id, bytes)| (offset(*id), &mut **bytes)).collect();
+        Ok(self.data.read_batch(&mut reads)?)
+    }
+
+    /// Checks the bytes that were read for the page. By the WAL rule the log has every change that
+    /// is on disk. So a page with a later change does not belong to this log. A page that the pool
+    /// has not written is compared with the log's end when the pool was made, because the log may
+    /// since have grown past what was lost. A page must also not be older than its recorded
+    /// version.
+    fn verify(&self, id: PageId, was_written: bool, bytes: &[u8]) -> Result<(), PoolError> {
+        page::verify(bytes, id).map_err(|defect| {
+            let damage = if defect == PageDefect::Blank { Damage::Blank } else { Damage::Other };
+            self.corrupt(id, damage, defect.to_string())
+        })?;
+        if page::gsn(bytes) >= self.log_end && !was_written {
+            let defect = "it has changes that the log does not have: the log has lost its end";
+            return Err(self.corrupt(id, Damage::AheadOfLog, defect.to_owned()));
+        }
+        let least = self.versions.as_ref().map_or(Gsn::ZERO, |versions| versions.least(id));
+        let is_believed = least < self.log_end || was_written;
+        if is_believed && page::gsn(bytes) < least && !planted!(VersionsNotCompared) && !planted!(FencesNotCompared) {
+            let (found, defect) = (page::gsn(bytes), "an older version of the page is in its place");
+            return Err(self.corrupt(
+                id,
+                Damage::Other,
+                format!("{defect}: that of {found}, where {least} was written"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns zero: the log's clock is ahead of every page.
+    fn last_gsn(&self, _: PageId) -> Result<Gsn, PoolError> {
+        Ok(Gsn::ZERO)
+    }
+
+    fn reserve(&self, id: PageId) -> Result<(), PoolError> {
+        Ok(self.growth.reserve(id, &*self.data, || self.wal_rule.before_blocking())?)
+    }
+
+    fn pages(&self) -> u64 {
+        self.growth.len() / PAGE_SIZE as u64
+    }
+
+    fn location(&self) -> String {
+        self.data.path()
+    }
+
+    fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
+        let mut area = self.area.lock();
+        stamp.write(&*self.data)?;
+        area.set_stamp(stamp)
+    }
+
+    fn verify_name(&self) -> Result<(), PoolError> {
+        Ok(self.data.verify_name()?)
+    }
+
+    fn writer(&self) -> Option<&dyn PageWriter> {
+        Some(self)
+    }
+}
+
+impl PageWriter for FilePages {
+    fn wal_rule(&self) -> &dyn WalRule {
+        &*self.wal_rule
+    }
+
+    fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
+        batch.seal();
+        let area = self.area.lock();
+        if !planted!(SkipDoubleWrite) {
+            area.write(batch)?;
+        }
+        self.data.write_batch(&batch.in_place())?;
+        if !planted!(SkipDataSync) {
+            self.data.sync()?;
+        }
+        drop(area);
+        if let Some(versions) = &self.versions {
+            versions.note(batch.pages());
+        }
+        Ok(())
+    }
+
+    fn write_versions(&self) -> Result<(), PoolError> {
+        Ok(self.versions.as_ref().map_or(Ok(()), Versions::write)?)
+    }
+
+    fn read_whole(&self, first: PageId, bytes: &mut [u8]) -> Result<u64, PoolError> {
+        self.data.read_at(bytes, offset(first))?;
+        let mut again = 0;
+        for (id, page) in (first.get()..).map(PageId::new).zip(bytes.chunks_exact_mut(PAGE_SIZE)) {
+            if is_whole(page, id).is_ok() || planted!(BackupKeepsTornPages) {
+                continue;
+            }
+            again += 1;
+            {
+                let _nobody_writes = self.area.lock();
+                self.data.read_at(page, offset(id))?;
+            }
+            is_whole(page, id).map_err(|defect| self.corrupt(id, Damage::Other, defect.to_string()))?;
+        }
+        Ok(again)
+    }
+}
+
+impl fmt::Debug for FilePages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FilePages")
+            .field("data", &self.location())
+            .field("pages", &self.pages())
+            .finish_non_exhaustive()
+    }
+}
+
+fn offset(id: PageId) -> u64 {
+    id.get() * PAGE_SIZE as u64
+}
+
+fn is_whole(bytes: &[u8], id: PageId) -> Result<(), PageDefect> {
+    match page::verify(bytes, id) {
+        Err(PageDefect::Blank) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,133 @@
+//! Where pages are that are not in a frame.
+//!
+//! The pool reaches these pages only through [`PageStore`]. Stores differ in how the change of a
+//! page gets there:
+//!
+//! - The pool *writes back*: a changed page is dirty in its frame, and a batch of dirty pages goes
+//!   to the store later, through the [`PageWriter`] that the store has. The log must be hardened
+//!   first ([`WalRule`]). The data file is such a store ([`FilePages`]).
+//! - The change itself goes to the store: the thread that changes a page makes the change durable
+//!   in the store while it holds the page exclusively. Pages are then never dirty, and eviction
+//!   only drops the frame. Such a store has no [`PageWriter`].
+//!
+//! [`FilePages`]: super::FilePages
+
+use std::fmt;
+
+use duramen_types::{Gsn, PageId};
+
+use super::batch::Batch;
+use super::{PoolError, Stamp};
+
+/// Where the pages are that are not in a frame.
+///
+/// The pool reads a page only into a frame that it holds exclusively for this page, and writes a
+/// page only while it is in a frame. So a page is not read while it is written, except by
+/// [`PageWriter::read_whole`]. Calls for different pages come from many threads at once.
+pub(crate) trait PageStore: Send + Sync + fmt::Debug {
+    /// Fills `bytes` with the page and checks it as [`PageStore::verify`] does.
+    ///
+    /// # Errors
+    /// [`PoolError::Corrupt`] for a page that fails its check; those of the store.
+    fn read(&self, id: PageId, was_written: bool, bytes: &mut [u8]) -> Result<(), PoolError>;
+
+    /// Fills several buffers, each with its page. The caller must then call [`PageStore::verify`]
+    /// for each page.
+    ///
+    /// # Errors
+    /// Those of the store; the contents of all buffers are then undefined.
+    fn read_batch(&self, pages: &mut [(PageId, &mut [u8])]) -> Result<(), PoolError>;
+
+    /// Checks that `bytes`, just read from the store, are the page. `was_written` says that the
+    /// pool has written the page since it was made.
+    ///
+    /// # Errors
+    /// [`PoolError::Corrupt`].
+    fn verify(&self, id: PageId, was_written: bool, bytes: &[u8]) -> Result<(), PoolError>;
+
+    /// Returns the GSN that the page has in the store, for a page that is formatted anew without
+    /// being read: its GSN must not decrease. Returns zero if the page was never written, and if
+    /// the GSN of any new record is higher anyway because the log has a clock of its own.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn last_gsn(&self, id: PageId) -> Result<Gsn, PoolError>;
+
+    /// Makes sure that the store has space for the page.
+    ///
+    /// # Errors
+    /// Those of the store when there is no space. The pool keeps working.
+    fn reserve(&self, id: PageId) -> Result<(), PoolError>;
+
+    /// Returns the number of pages that the store has space for at this moment, page 0 included.
+    fn pages(&self) -> u64;
+
+    /// Returns the name of the store in messages, usually a path.
+    fn location(&self) -> String;
+
+    /// Stamps everything that the store consists of with a generation, durably. No thread writes a
+    /// page meanwhile.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn stamp(&self, stamp: Stamp) -> Result<(), PoolError>;
+
+    /// Checks that the store still has its name.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn verify_name(&self) -> Result<(), PoolError>;
+
+    /// Returns what writes dirty pages to the store; `None`, the default, if pages are never dirty.
+    /// The answer is always the same.
+    fn writer(&self) -> Option<&dyn PageWriter> {
+        None
+    }
+}
+
+/// Writes dirty pages to a store.
+pub(crate) trait PageWriter {
+    /// Returns the log that must be hardened before its changes reach the store.
+    fn wal_rule(&self) -> &dyn WalRule;
+
+    /// Seals the pages of a batch and writes them. They are durable when the call returns, and each
+    /// is whole in the store at any moment, or can be made whole by the next opening. One thread at
+    /// a time may call this; it has hardened the log past all the pages' changes.
+    ///
+    /// # Errors
+    /// Those of the store. The contents of the store are then unknown.
+    fn write(&self, batch: &mut Batch) -> Result<(), PoolError>;
+
+    /// Saves the versions of the pages that were written, if the store keeps them.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn write_versions(&self) -> Result<(), PoolError>;
+
+    /// Fills `bytes` with the pages from `first` on as they are in the store, each of them whole
+    /// although pages may be written meanwhile. Returns how many pages had to be read twice because
+    /// they were being written. A blank page is returned as zeros.
+    ///
+    /// # Errors
+    /// [`PoolError::Corrupt`] for a damaged page; those of the store.
+    fn read_whole(&self, first: PageId, bytes: &mut [u8]) -> Result<u64, PoolError>;
+}
+
+/// What the pool and its store require of the log.
+pub(crate) trait WalRule: Send + Sync {
+    /// Makes the log durable past the record `gsn`. The pool calls this before it writes a page
+    /// that carries `gsn`.
+    ///
+    /// # Errors
+    /// [`PoolError::Log`] when the log cannot be hardened; the page is not written.
+    fn harden(&self, gsn: Gsn) -> Result<(), PoolError>;
+
+    /// Returns a GSN that is not larger than that of any record inserted from now on, and never
+    /// zero. A thread that sees a record in the log must also see what its inserter did before (the
+    /// insertion releases, `end` acquires): fuzzy checkpoints rest on this.
+    fn end(&self) -> Gsn;
+
+    /// Prepares for a wait for the disk or for another thread, perhaps a long one: no other thread
+    /// should have to wait for what this thread has inserted.
+    fn before_blocking(&self) {}
+}
