@@ -101,10 +101,14 @@ pub struct HeapOptions {
     /// The file or device. With a new database a file that does not exist is created, and one that
     /// exists must contain only zeros.
     pub source: Source,
-    /// Size in bytes, at least 2 MiB. A sixteenth, at most 256 MiB, is for the journals, of which
-    /// each transaction that writes needs 64 KiB. An existing heap grows to this size when it is
-    /// opened, and never shrinks.
+    /// Size in bytes, at least 2 MiB. An existing heap grows to this size when it is opened, and
+    /// never shrinks.
     pub bytes: u64,
+    /// The part of a new heap that is for journals, in bytes: at least 1 MiB, and at most half of
+    /// the heap. By default a sixteenth, at least 1 MiB and at most 256 MiB. Three quarters of it
+    /// are for transactions, and each transaction that writes needs 64 KiB, or more if it changes
+    /// much. An existing heap keeps its journals.
+    pub journal_bytes: Option<u64>,
     /// The persistence domain on which the heap relies.
     pub domain: Domain,
     /// What acknowledged commits must survive: if the platform cannot guarantee this, the database
@@ -128,6 +132,7 @@ impl HeapOptions {
         Self {
             source,
             bytes,
+            journal_bytes: None,
             domain,
             survive: Survive::default(),
             stated: None,
@@ -405,6 +410,9 @@ impl Options {
         let wrong = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
         if heap.bytes < HeapOptions::LEAST_BYTES {
             return wrong("scheme", "a heap has at least 2097152 bytes");
+        }
+        if heap.journal_bytes.is_some_and(|bytes| bytes < 1 << 20 || bytes > heap.bytes / 2) {
+            return wrong("scheme", "the journals have at least 1 MiB and at most half of the heap");
         }
         if matches!(&heap.source, Source::File(path) if path.as_os_str().is_empty()) {
             return wrong("scheme", "the path of the heap is empty; name a file or device");

@@ -83,7 +83,10 @@ pub struct World {
 }
 
 /// Bytes of a heap: images of it are copied often.
-const HEAP_BYTES: u64 = 8 << 20;
+const HEAP_BYTES: u64 = 10 << 20;
+
+/// Bytes of its journals: some scripts have long transactions.
+const JOURNAL_BYTES: u64 = 4 << 20;
 
 /// Bytes of a region before the ring.
 const HEADER_BYTES: u64 = 4096;
@@ -249,8 +252,13 @@ impl World {
 /// Returns these options for a database in a heap, without those that only a log has.
 fn in_heap(options: &Options, heap: &SimMemory) -> Options {
     let usual = Options::default();
+    let source = Source::Simulated(heap.clone());
+    let heap = HeapOptions {
+        journal_bytes: Some(JOURNAL_BYTES),
+        ..HeapOptions::new(source, heap.len(), heap.domain())
+    };
     Options {
-        scheme: Scheme::InPlace(HeapOptions::new(Source::Simulated(heap.clone()), heap.len(), heap.domain())),
+        scheme: Scheme::InPlace(heap),
         logs: usual.logs,
         log_partition: usual.log_partition,
         log_insert: usual.log_insert,

@@ -124,10 +124,11 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Divides a new heap of `bytes` bytes: one part in sixteen is for journals, at most 256 MiB.
-    pub(crate) fn of_new(bytes: u64) -> Self {
-        let blocks = (bytes / 16 / BLOCK_BYTES).clamp(16, 4096);
-        Self::with_blocks(bytes, blocks)
+    /// Divides a new heap of `bytes` bytes; by default one part in sixteen is for journals, at least
+    /// 1 MiB and at most 256 MiB.
+    pub(crate) fn of_new(bytes: u64, journal_bytes: Option<u64>) -> Self {
+        let journal_bytes = journal_bytes.unwrap_or_else(|| (bytes / 16).clamp(1 << 20, 256 << 20));
+        Self::with_blocks(bytes, journal_bytes / BLOCK_BYTES)
     }
 
     /// Divides a heap with this many journal blocks.
@@ -177,7 +178,7 @@ mod tests {
     #[test]
     fn parts_fit_and_do_not_overlap() {
         for bytes in [2 << 20, 3 << 20, 100 << 20, 64 << 30] {
-            let layout = Layout::of_new(bytes);
+            let layout = Layout::of_new(bytes, None);
             assert!(layout.bytes() <= bytes && layout.bytes() + PAGE_SIZE as u64 > bytes);
             let last = u32::try_from(layout.blocks - 1).unwrap();
             assert_eq!(layout.block(last) + BLOCK_BYTES, layout.page(PageId::ZERO));

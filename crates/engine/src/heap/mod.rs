@@ -47,7 +47,7 @@ impl Heap {
 
     /// Opens the region of a new heap that must not be in use.
     fn unused(options: &HeapOptions) -> Result<Region> {
-        let layout = Layout::of_new(options.bytes);
+        let layout = Layout::of_new(options.bytes, options.journal_bytes);
         let region = match open_region(options, layout.bytes(), Mode::Create) {
             // Nothing can be in a file that did not exist.
             Ok(region) if matches!(options.source, Source::File(_)) => return Ok(region),
@@ -64,7 +64,7 @@ impl Heap {
     /// As [`Heap::check_new`], and those of the system.
     pub(crate) fn create(options: &HeapOptions, database: [u8; 16], scheme: u8) -> Result<Self> {
         let region = Self::unused(options)?;
-        let layout = Layout::of_new(options.bytes);
+        let layout = Layout::of_new(options.bytes, options.journal_bytes);
         let header = Header { database, scheme, blocks: layout.blocks };
         let heap = Self::of_region(region, options, header, layout);
         // A crash may leave any part of this, but not a state beyond `BeingMade`. Nothing else is
@@ -90,8 +90,7 @@ impl Heap {
     /// [`Error::Corrupt`] if this is not the heap of this database, and those of the system.
     pub(crate) fn open(options: &HeapOptions, database: [u8; 16], scheme: u8) -> Result<Self> {
         let (header, state, pages) = {
-            let least = Layout::of_new(HeapOptions::LEAST_BYTES).bytes();
-            let region = open_region(options, least, Mode::Open)?;
+            let region = open_region(options, BLOCK_BYTES, Mode::Open)?;
             read_header(&region)?
         };
         let location = match &options.source {
