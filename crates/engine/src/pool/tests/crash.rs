@@ -35,7 +35,7 @@ fn crash(seed: u64) -> Result<(), String> {
             break;
         }
     }
-    let Fixture { disk, log, pool } = fixture;
+    let Fixture { disk, log, pool, .. } = fixture;
     drop(pool);
     let disk = disk.crash_image(&CrashChoice::Random(rng.random()));
     let config = PoolConfig { frames: 256, ..PoolConfig::default() };

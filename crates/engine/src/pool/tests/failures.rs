@@ -7,12 +7,8 @@ use super::*;
 
 #[test]
 fn too_small_a_pool_is_refused() {
-    let disk = SimDisk::new(1);
-    let data = disk.open("data", OpenMode::CreateNew).unwrap();
-    let doublewrite = disk.open("doublewrite", OpenMode::CreateNew).unwrap();
     let config = PoolConfig { frames: 63, ..PoolConfig::default() };
-    let store = FilePages::new(data, doublewrite, None, Arc::<TestLog>::default()).unwrap();
-    let error = Pool::new(config, Arc::new(store), PreBlockHook::default()).unwrap_err();
+    let error = Pool::new(config, Arc::<MemoryPages>::default(), PreBlockHook::default()).unwrap_err();
     assert!(matches!(error, PoolError::TooSmall { frames: 63, minimum: 64 }));
 }
 
@@ -136,13 +132,14 @@ fn a_full_disk_is_an_error_of_reserving_only() {
 
 #[test]
 fn an_exhausted_pool_says_so_and_recovers() {
-    let fixture = Fixture::new(64);
-    fixture.create_pages(200);
-    fixture.pool.flush_all().unwrap();
-    let guards: Vec<_> = (1..=64).map(|raw| fixture.pool.exclusive(PageId::new(raw)).unwrap()).collect();
-    assert!(matches!(fixture.counter(PageId::new(65)), Err(PoolError::Exhausted { frames: 64 })));
-    drop(guards);
-    assert_eq!(fixture.counter(PageId::new(65)).unwrap(), 0);
+    for fixture in over_each_store(64) {
+        fixture.create_pages(200);
+        fixture.pool.flush_all().unwrap();
+        let guards: Vec<_> = (1..=64).map(|raw| fixture.pool.exclusive(PageId::new(raw)).unwrap()).collect();
+        assert!(matches!(fixture.counter(PageId::new(65)), Err(PoolError::Exhausted { frames: 64 })));
+        drop(guards);
+        assert_eq!(fixture.counter(PageId::new(65)).unwrap(), 0);
+    }
 }
 
 #[test]
@@ -163,7 +160,7 @@ fn pages_ahead_of_the_log_are_refused() {
     let end = fixture.log.end();
     fixture.increment(PageId::new(2)).unwrap();
     fixture.pool.flush_all().unwrap();
-    let Fixture { disk, log: whole, pool } = fixture;
+    let Fixture { disk, log: whole, pool, .. } = fixture;
     drop(pool);
 
     let cut = Arc::new(TestLog::default());

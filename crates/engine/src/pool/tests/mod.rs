@@ -1,8 +1,10 @@
-//! Tests of the pool over simulated disks.
+//! Tests of the pool, over simulated disks and over a store whose pages are never dirty.
 
 mod basics;
 mod crash;
 mod failures;
+mod memory_pages;
+mod never_dirty;
 mod on_fetch;
 mod stress;
 
@@ -13,9 +15,10 @@ use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 
-use super::{Exclusive, FilePages, FoundArea, Pool, PoolConfig, PoolError, WalRule};
+use super::{Exclusive, FilePages, FoundArea, PageStore, Pool, PoolConfig, PoolError, WalRule};
 use crate::page::{self, PageBytes, PageMut, PageType};
 use crate::pre_block_hook::PreBlockHook;
+use memory_pages::MemoryPages;
 
 /// A log that stores only which GSNs changed which page, and hardens no more than requested.
 #[derive(Default)]
@@ -64,14 +67,43 @@ fn put_back(data: &dyn File, doublewrite: &dyn File) -> Result<usize, PoolError>
     FoundArea::read(doublewrite)?.map_or(Ok(0), |area| area.put_back(data, doublewrite))
 }
 
-/// A pool, its disk and its log.
+/// The stores that the suite runs over.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// [`FilePages`] on a simulated disk.
+    Files,
+    /// [`MemoryPages`]: each change is put there while the page is latched.
+    Memory,
+}
+
+const KINDS: [Kind; 2] = [Kind::Files, Kind::Memory];
+
+/// Returns a fixture over each kind of store in turn.
+fn over_each_store(frames: usize) -> impl Iterator<Item = Fixture> {
+    KINDS.into_iter().map(move |kind| {
+        // A failed test shows the last line.
+        println!("over {kind:?}");
+        Fixture::over(kind, PoolConfig { frames, ..PoolConfig::default() })
+    })
+}
+
+/// A pool, its store and its log.
 struct Fixture<D = SimDisk> {
     disk: D,
     log: Arc<TestLog>,
+    /// The store, if the pages are not on `disk`.
+    memory: Option<Arc<MemoryPages>>,
     pool: Arc<Pool>,
 }
 
 impl Fixture {
+    fn over(kind: Kind, config: PoolConfig) -> Self {
+        match kind {
+            Kind::Files => Self::with_config(config),
+            Kind::Memory => Self::in_memory(SimDisk::new(1), config, Arc::default(), Arc::default()).unwrap(),
+        }
+    }
+
     fn new(frames: usize) -> Self {
         Self::with_config(PoolConfig { frames, ..PoolConfig::default() })
     }
@@ -94,17 +126,36 @@ impl<D: Disk> Fixture<D> {
         let data = disk.open("data", OpenMode::Existing)?;
         let doublewrite = disk.open("doublewrite", OpenMode::Existing)?;
         put_back(&*data, &*doublewrite)?;
-        let rule = Arc::clone(&log) as Arc<dyn WalRule>;
-        let store = FilePages::new(data, doublewrite, None, Arc::clone(&rule))?;
-        let pool = Pool::new(config, Arc::new(store), PreBlockHook::new(move || rule.before_blocking()))?;
-        Ok(Self { disk, log, pool })
+        let store = FilePages::new(data, doublewrite, None, Arc::clone(&log) as Arc<dyn WalRule>)?;
+        Ok(Self { pool: Self::pool(config, Arc::new(store), &log)?, disk, log, memory: None })
     }
 
-    /// Makes the pool of a process that opens the disk next, with an empty memory.
+    fn in_memory(disk: D, config: PoolConfig, log: Arc<TestLog>, memory: Arc<MemoryPages>) -> Result<Self, PoolError> {
+        let pool = Self::pool(config, Arc::clone(&memory) as Arc<dyn PageStore>, &log)?;
+        Ok(Self { disk, log, memory: Some(memory), pool })
+    }
+
+    fn pool(config: PoolConfig, store: Arc<dyn PageStore>, log: &Arc<TestLog>) -> Result<Arc<Pool>, PoolError> {
+        let log = Arc::clone(log);
+        Pool::new(config, store, PreBlockHook::new(move || log.before_blocking()))
+    }
+
+    /// Makes the pool of a process that opens the store next, without any page in a frame.
     fn reopen(self, frames: usize) -> Self {
-        let Self { disk, log, pool } = self;
+        let Self { disk, log, memory, pool } = self;
         drop(pool);
-        Self::open(disk, PoolConfig { frames, ..PoolConfig::default() }, log).unwrap()
+        let config = PoolConfig { frames, ..PoolConfig::default() };
+        match memory {
+            None => Self::open(disk, config, log).unwrap(),
+            Some(memory) => Self::in_memory(disk, config, log, memory).unwrap(),
+        }
+    }
+
+    /// Puts a changed page into the store, if the pool will not write it back.
+    fn keep(&self, page: &Exclusive<'_>) {
+        if let Some(memory) = &self.memory {
+            memory.put(page);
+        }
     }
 
     /// Makes the pages `1..=count`, with counters at 0.
@@ -121,6 +172,7 @@ impl<D: Disk> Fixture<D> {
         let mut page = guard.page_mut();
         page::init_header(&mut page, PageType::Leaf, 0, id, TableId::new(1));
         set_counter(&mut page, 0, gsn);
+        self.keep(&guard);
         Ok(())
     }
 
@@ -135,6 +187,7 @@ impl<D: Disk> Fixture<D> {
         guard.prepare();
         let gsn = self.log.insert(guard.id());
         set_counter(&mut guard.page_mut(), counter + 1, gsn);
+        self.keep(guard);
     }
 
     /// Reads the page's counter.

@@ -28,14 +28,14 @@ fn any_page(rng: &mut StdRng) -> PageId {
     PageId::new(rng.random_range(1..=bound))
 }
 
-fn run(frames: usize, writers: u64, readers: u64, rounds: u64) {
+fn run(kind: Kind, frames: usize, writers: u64, readers: u64, rounds: u64) {
     let config = PoolConfig {
         frames,
         max_dirty_percent: 50,
         cleaner_interval: std::time::Duration::from_millis(1),
         ..PoolConfig::default()
     };
-    let fixture = Arc::new(Fixture::with_config(config));
+    let fixture = Arc::new(Fixture::over(kind, config));
     fixture.pool.start_cleaner().unwrap();
     fixture.create_pages(PAGES);
     let done = Arc::new(AtomicBool::new(false));
@@ -110,12 +110,22 @@ fn run(frames: usize, writers: u64, readers: u64, rounds: u64) {
 
 #[test]
 fn counts_are_exact_with_64_frames() {
-    run(64, 4, 3, 2000);
+    run(Kind::Files, 64, 4, 3, 2000);
+}
+
+#[test]
+fn counts_are_exact_with_64_frames_that_are_never_dirty() {
+    run(Kind::Memory, 64, 4, 3, 2000);
 }
 
 #[test]
 fn counts_are_exact_with_everything_in_memory() {
-    run(2000, 3, 2, 4000);
+    run(Kind::Files, 2000, 3, 2, 4000);
+}
+
+#[test]
+fn counts_are_exact_with_everything_in_memory_and_never_dirty() {
+    run(Kind::Memory, 2000, 3, 2, 4000);
 }
 
 /// Checkpoints, cleaning and changes run at once. At no moment does the disk lack a change from
