@@ -214,7 +214,7 @@ fn what_does_not_exist_is_refused_with_the_choice() {
     }
     duramen(&home.bench(&["--log-device", "tape"])).exits_with(2).says(&["unknown", "nvm"]);
     duramen(&home.bench(&["--domain", "durable-cache"])).exits_with(2).says(&["--domain", "--log-device nvm"]);
-    duramen(&home.bench(&["--logs", "25"])).exits_with(2).says(&["--logs", "from 1 to 24"]);
+    duramen(&home.bench(&["--logs", "25"])).exits_with(2).says(&["--logs", "1 to 24"]);
     duramen(&home.bench(&["--partition", "table"])).exits_with(2).says(&["unknown", "`transaction`"]);
     duramen(&home.bench(&["--commit", "soon"])).exits_with(2).says(&["unknown", "elr"]);
     duramen(&home.bench(&["--clients", "0"])).exits_with(2).says(&["--clients"]);
