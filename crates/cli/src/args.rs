@@ -10,7 +10,8 @@ use crate::axes;
 use crate::failure::EXIT_CODES;
 
 #[derive(Parser, Debug)]
-#[command(name = "duramen", version, about = "Measure, check and look into Duramen databases", after_help = EXIT_CODES)]
+#[command(name = "duramen", version, about = "Measure, check, inspect and restore Duramen \
+                                              databases", after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -18,84 +19,85 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Copy a database into a directory, from which it can be restored
+    /// Copy a database into a backup directory, from which `restore` can restore it
     #[command(after_help = EXIT_CODES)]
     Backup(BackupArgs),
-    /// Populate a database if it is empty, run a workload on it, audit it and report
+    /// Populate a database if it is empty, run a workload on it, audit it, and print a report
     #[command(after_help = EXIT_CODES)]
     Bench(Box<BenchArgs>),
-    /// Check every page and table of a closed database, and audit a benchmark's
+    /// Check every page and table of a closed database; also audit a benchmark database
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),
-    /// Look into a closed database's log, pages, tables or last checkpoint
+    /// Print a closed database's log, pages, tables or last checkpoint
     #[command(after_help = EXIT_CODES)]
     Inspect(InspectArgs),
-    /// Repeat experiments of the papers that Duramen is built on, and say what comes out
+    /// Repeat experiments of the papers that Duramen is built on, and compare the results
     #[command(after_help = EXIT_CODES)]
     Lab(LabArgs),
-    /// Make a database of a backup and the log archive, as it was at any point since, and check it
+    /// Create a database from a backup and the log archive, as it was at a point after the backup,
+    /// and check it
     #[command(after_help = EXIT_CODES)]
     Restore(RestoreArgs),
-    /// Open a database and print its files, counters and what recovery did
+    /// Open a database, and print its files, its counters and what recovery did
     #[command(after_help = EXIT_CODES)]
     Stats(StatsArgs),
 }
 
-/// How files are read and written, where the end of the log is, and how much memory holds pages.
+/// Options for opening a database: I/O, the log device, memory and recovery.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct OpenArgs {
-    /// Memory for pages, in MiB
+    /// Memory of the buffer pool, in MiB
     #[arg(long, value_name = "M", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
     pub(crate) pool_mb: u32,
-    /// Threads that recovery uses [default: one for each processor, as far as there is log that is
-    /// worth it]
+    /// Threads for recovery [default: one for each processor, at most 8, and fewer for a short log]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=32))]
     pub(crate) recovery_threads: Option<u32>,
-    /// After a crash, open as soon as the log has been read; losers are rolled back and pages
-    /// redone in the background
+    /// After a crash, open the database as soon as recovery has read the log; roll back
+    /// transactions and redo pages in the background
     #[arg(long, alias = "open-early")]
     pub(crate) instant_recovery: bool,
-    /// Memory for the changes that recovery repeats, sorted by page, in MiB; with
-    /// --instant-recovery, half of it is for those that wait [default: 64, or 1024 with
-    /// --instant-recovery]
+    /// Memory in which recovery sorts the changes in the log by page, in MiB; with
+    /// --instant-recovery, half of it holds changes that wait for the background [default: 64, or
+    /// 1024 with --instant-recovery]
     #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=4096))]
     pub(crate) redo_memory_mb: Option<u32>,
-    /// Read and write through the system's page cache
+    /// Use the system's page cache instead of direct I/O
     #[arg(long)]
     pub(crate) no_direct: bool,
     /// Do not use io_uring
     #[arg(long)]
     pub(crate) no_uring: bool,
-    /// Copy log segments to this directory before they are recycled, for restoring; once begun, to
-    /// be given always
+    /// Archive log segments in this directory before they are recycled, so that `restore` can use
+    /// them; once a database has an archive, give this option every time
     #[arg(long, value_name = "DIR")]
     pub(crate) archive: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) log: LogArgs,
 }
 
-/// Where the end of the log is kept.
+/// The device for the end of the log.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct LogArgs {
-    /// Where the end of the log is kept: file, nvm (a ring in persistent memory)
+    /// Device for the end of the log: file, nvm (a ring in persistent memory)
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
-    /// Persistence domain that the ring relies on: durable-cache, volatile-cache [default:
+    /// Persistence domain that the ring assumes: durable-cache, volatile-cache [default:
     /// volatile-cache]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
-    /// File or device of the ring; a file that is not there is made. With several logs, each has a
-    /// ring: given again, for the second log and so on; without, it is the file named as the first,
-    /// with the log's number behind it [default: `ring` in the database's directory]
+    /// File or device of the ring; a missing file is created. With several logs, each log has a
+    /// ring: repeat the option for the second log and so on. The ring of a log without the option
+    /// is the file of the first ring with the log's number appended [default: `ring` in the
+    /// database's directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) region: Vec<PathBuf>,
-    /// Size of a new ring, in MiB: a power of two [default: 64]
+    /// Size of a new ring, in MiB, a power of two [default: 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=65_536))]
     pub(crate) ring_mb: Option<u32>,
 }
 
 impl OpenArgs {
-    /// With so much memory for pages; what else there is is as when nothing is said.
+    /// Returns the defaults, with this much memory for the buffer pool.
     pub(crate) const fn with_pool(pool_mb: u32) -> Self {
         let log = LogArgs { log_device: "file", domain: None, region: Vec::new(), ring_mb: None };
         Self {
@@ -115,7 +117,7 @@ impl OpenArgs {
 pub(crate) struct BackupArgs {
     /// Directory of the database
     pub(crate) dir: PathBuf,
-    /// Directory for the backup, new or empty
+    /// Directory for the backup; it must be new or empty
     pub(crate) to: PathBuf,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
@@ -125,92 +127,93 @@ pub(crate) struct BackupArgs {
 pub(crate) struct RestoreArgs {
     /// Directory of the backup
     pub(crate) backup: PathBuf,
-    /// Directory for the database, new or empty
+    /// Directory for the restored database; it must be new or empty
     pub(crate) target: PathBuf,
     /// Directory of the log archive
     #[arg(long, value_name = "DIR")]
     pub(crate) archive: Option<PathBuf>,
-    /// Directory of the database that the backup is of, closed or crashed, for the log that is not
-    /// archived yet
+    /// Directory of the database that was backed up, closed or crashed; supplies the log that is
+    /// not archived yet
     #[arg(long, value_name = "DIR")]
     pub(crate) log: Option<PathBuf>,
-    /// Restore the state before this GSN, or after the last commit up to this time
-    /// (2026-11-21T15:28:34.123456Z) [default: all there is]
+    /// Restore the state before this GSN, or before the first commit after this time
+    /// (2026-11-21T15:28:34.123456Z) [default: the end of the log]
     #[arg(long, value_name = "POINT", value_parser = point)]
     pub(crate) to: Option<RestoreTo>,
-    /// Memory for pages while the database is recovered and checked, in MiB
+    /// Memory of the buffer pool for recovering and checking the database, in MiB
     #[arg(long, value_name = "M", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
     pub(crate) pool_mb: u32,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// What to run: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment,
-    /// tpcc:new-order, ycsb:a to ycsb:f; log-insert: the log buffer alone, design by design, beside
-    /// copying; or device-sync: durable writes of 4 KiB, one after another, to a file in the
-    /// directory
+    /// Workload: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment,
+    /// tpcc:new-order, or ycsb:a to ycsb:f; log-insert measures the log buffer alone, each
+    /// insertion design beside plain copying; device-sync measures durable writes of 4 KiB, one
+    /// after another, to a file in the directory
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
-    /// Clients: so many transactions are in progress, or waiting for their commits, at a time
+    /// Number of clients; each has one transaction at a time in progress or waiting for its commit
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=65_536))]
     pub(crate) clients: u32,
-    /// Threads that carry the clients [default: one for each client where a commit holds up its
-    /// thread (sync, elr), else one for each processor]
+    /// Threads that run the clients [default: one for each client if a commit blocks its thread
+    /// (sync, elr), else one for each processor]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) agents: Option<u32>,
-    /// Transactions that all clients together begin in a second, evenly spaced [default: each
-    /// client begins the next one as soon as its last one is acknowledged]
+    /// Transactions per second that all clients together begin, evenly spaced [default: each client
+    /// begins a transaction when its previous one is acknowledged]
     #[arg(long, value_name = "N", value_parser = axes::rate)]
     pub(crate) rate: Option<f64>,
-    /// How long to run
+    /// Duration of the run, in seconds
     #[arg(long, value_name = "S", default_value = "10", value_parser = axes::seconds)]
     pub(crate) seconds: f64,
-    /// Run so long before, without counting, so that what is measured finds its pages in memory and
-    /// its log segments made
+    /// Duration of a warm-up before the run, in seconds: it reads pages into memory and creates log
+    /// segments, and is not measured
     #[arg(long, value_name = "S", default_value = "0", value_parser = axes::warmup)]
     pub(crate) warmup: f64,
-    /// Run so many transactions instead
+    /// Run this many transactions, instead of --seconds
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = value_parser!(u64).range(1..))]
     pub(crate) transactions: Option<u64>,
-    /// Size of a new database: branches of 100,000 accounts (tpcb), times 100,000 subscribers
-    /// (tatp), warehouses (tpcc), times 100,000 records (ycsb) [default: what the database holds,
-    /// else one that suits a laptop]
+    /// Size of a new database: branches of 100,000 accounts (tpcb), units of 100,000 subscribers
+    /// (tatp), warehouses (tpcc), units of 100,000 records (ycsb) [default: the size of the
+    /// existing database, else a size for a laptop]
     #[arg(long, value_name = "K", value_parser = value_parser!(u32).range(1..))]
     pub(crate) scale: Option<u32>,
     /// Directory of the database [default: ./duramen-data/WORKLOAD]
     #[arg(long, value_name = "PATH")]
     pub(crate) dir: Option<PathBuf>,
-    /// When locks are released and commits acknowledged: sync, elr, pipelined, async (async loses
-    /// transactions at a crash)
+    /// Commit mode, which decides when locks are released and commits acknowledged: sync, elr,
+    /// pipelined, async (async can lose acknowledged transactions in a crash)
     #[arg(long, value_name = "MODE", default_value = "pipelined", value_parser = axes::commit)]
     pub(crate) commit: CommitMode,
-    /// How records enter the log buffer: mutex, consolidated, decoupled, hybrid, delegated,
-    /// reserved [default: hybrid; log-insert: each of them]
+    /// Design of log insertion: mutex, consolidated, decoupled, hybrid, delegated, reserved
+    /// [default: hybrid; all designs for the workload log-insert]
     #[arg(long, value_name = "DESIGN", value_parser = axes::log_insert)]
     pub(crate) log_insert: Option<InsertDesign>,
-    /// Size of the records of log-insert, in bytes [default: 120]
+    /// Record size of the workload log-insert, in bytes [default: 120]
     #[arg(long, value_name = "B", value_parser = value_parser!(u32).range(48..))]
     pub(crate) record_bytes: Option<u32>,
-    /// Number of logs of a new database: 1 to 24
+    /// Number of logs, 1 to 24; must match the number of an existing database
     #[arg(long, value_name = "N", default_value = "1", value_parser = axes::logs)]
     pub(crate) logs: u16,
-    /// What decides which of several logs a record goes to, in a new database: transaction (by the
-    /// processor that it begins on), page, round-robin (by transaction, in turn)
+    /// What decides the log of a record, if there are several: transaction (the processor on which
+    /// the transaction begins), page, round-robin (each transaction takes the next log); must match
+    /// the partition of an existing database
     #[arg(long, value_name = "BY", default_value = "transaction", value_parser = axes::partition)]
     pub(crate) partition: Partition,
-    /// How updates reach the database: wal
+    /// Storage scheme: wal
     #[arg(long, value_name = "SCHEME", default_value = "wal", value_parser = axes::scheme)]
     pub(crate) scheme: &'static str,
-    /// What transactions see of each other: serializable, read-committed
+    /// Isolation level: serializable, read-committed
     #[arg(long, value_name = "LEVEL", default_value = "serializable", value_parser = axes::isolation)]
     pub(crate) isolation: Isolation,
-    /// Take a checkpoint each time the log has grown by so many MiB
+    /// Take a checkpoint each time the log has grown by this many MiB [default: 256]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) checkpoint_mb: Option<u64>,
-    /// Size of a new log's segment files, in MiB
+    /// Size of the segment files of a new log, in MiB [default: 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) segment_mb: Option<u64>,
-    /// Seed of the clients' inputs [default: another one each time]
+    /// Seed of the clients' inputs [default: a different one each time]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Draw rows from a Zipfian distribution with this exponent, 0 for uniform [default: the
@@ -220,13 +223,14 @@ pub(crate) struct BenchArgs {
     /// Append every acknowledged transaction of tpcb to this file, for `check --ledger`
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
-    /// Take a backup into this directory, new or empty, while the run goes on
+    /// Take a backup into this new or empty directory during the run
     #[arg(long, value_name = "DIR")]
     pub(crate) backup: Option<PathBuf>,
-    /// Rows for each unit of the scale of a new database, fewer than the specification says
+    /// Rows for each unit of --scale in a new database, fewer than the specification says
     #[arg(long, value_name = "N", hide = true, value_parser = value_parser!(u64).range(1..))]
     pub(crate) rows_per_unit: Option<u64>,
-    /// Print one JSON object on standard output instead of tables
+    /// Print the results as JSON on standard output instead of a table: one object on one line, or
+    /// several lines for log-insert
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -237,7 +241,7 @@ pub(crate) struct BenchArgs {
 pub(crate) struct CheckArgs {
     /// Directory of the database
     pub(crate) dir: PathBuf,
-    /// Also look up every transaction that `bench --ledger` noted as acknowledged
+    /// Also look up every transaction that `bench --ledger` recorded as acknowledged in this file
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
     #[command(flatten)]
@@ -264,35 +268,35 @@ pub(crate) enum Inspect {
     Log {
         /// Directory of the database
         dir: PathBuf,
-        /// Which of several logs
+        /// Number of the log, if there are several
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         log: u16,
-        /// Start at this log sequence number [default: where the log starts]
+        /// Start at this log sequence number [default: the start of the log]
         #[arg(long, value_name = "LSN")]
         from: Option<u64>,
-        /// Print at most so many records
+        /// Print at most this many records
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u64,
     },
-    /// Print a page's header and slots, as they are on disk
+    /// Print the header and the slots of a page, as they are on disk
     Page {
         /// Directory of the database
         dir: PathBuf,
         /// Number of the page
         page: u64,
     },
-    /// Print a table's shape and its first keys (opens the database, which recovers it; in memory,
-    /// where nothing can be written)
+    /// Print the shape of a table and its first keys (this opens the database, which recovers it;
+    /// where files cannot be written, in memory)
     Table {
         /// Directory of the database
         dir: PathBuf,
         /// Name of the table
         name: String,
-        /// Print so many keys
+        /// Number of keys to print
         #[arg(long, value_name = "N", default_value_t = 0)]
         keys: usize,
     },
-    /// Print the control file: versions, and where the last checkpoint is
+    /// Print the control file, which records the last checkpoint
     Checkpoint {
         /// Directory of the database
         dir: PathBuf,
@@ -307,17 +311,18 @@ pub(crate) struct LabArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Lab {
-    /// Print the experiments there are
+    /// Print a list of the experiments
     List,
-    /// Run experiments; write their figures as CSV and SVG, and a page about all that have been run
+    /// Run experiments; write their figures as CSV and SVG, and a page about all completed
+    /// experiments
     Run {
-        /// Experiments as `lab list` names them, or `all`
+        /// Ids of experiments, as `lab list` prints them, or `all`
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
-        /// Few points, each measured for a moment: all experiments together take about a minute
+        /// Measure few points, each for a short time: all experiments together take some minutes
         #[arg(long)]
         quick: bool,
-        /// Next to nothing is measured, for tests
+        /// Measure almost nothing, for tests
         #[arg(long, hide = true, conflicts_with = "quick")]
         tiny: bool,
         /// Directory for the results
@@ -327,19 +332,19 @@ pub(crate) enum Lab {
         #[arg(long, value_name = "DIR")]
         figures: Option<PathBuf>,
     },
-    /// Print what the papers found beside what was measured, and the verdicts
+    /// Print the papers' findings beside the measured figures, with the verdicts
     Claims {
-        /// Print one JSON object for each claim, on a line of its own
+        /// Print one JSON object for each claim, each on its own line
         #[arg(long)]
         json: bool,
         /// Directory with the results
         #[arg(long, value_name = "DIR", default_value = "lab-results")]
         out: PathBuf,
     },
-    /// Measure the same operations here and on a simulated machine, and print how far the model is
-    /// off
+    /// Measure the same operations on this machine and on a simulated one, and print the model's
+    /// errors
     Calibrate {
-        /// Print one JSON object for each operation, of this build alone
+        /// Print one JSON object for each operation, measured with this build only
         #[arg(long)]
         json: bool,
     },

@@ -45,8 +45,8 @@ impl Axis {
         }
         let what = if self.absent.contains(&name) { "is not available in this version" } else { "is unknown" };
         Err(match self.offered {
-            [only] => format!("it {what}; what there is: `{only}`"),
-            _ => format!("it {what}; what there is: `{}`", self.offered.join("`, `")),
+            [only] => format!("this value {what}; the only value is `{only}`"),
+            _ => format!("this value {what}; the values are `{}`", self.offered.join("`, `")),
         })
     }
 
@@ -93,8 +93,8 @@ pub(crate) fn domain(name: &str) -> Result<Domain, String> {
 pub(crate) fn logs(number: &str) -> Result<u16, String> {
     match number.parse() {
         Ok(logs) if (1..=MAX_LOGS).contains(&logs) => Ok(logs),
-        Ok(_) => Err(format!("a database has from 1 to {MAX_LOGS} logs")),
-        Err(_) => Err(format!("it is not a number; a database has from 1 to {MAX_LOGS} logs")),
+        Ok(_) => Err(format!("a database has 1 to {MAX_LOGS} logs")),
+        Err(_) => Err(format!("it is not a number; a database has 1 to {MAX_LOGS} logs")),
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn warmup(number: &str) -> Result<f64, String> {
 pub(crate) fn seconds(number: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 366.0 * 86_400.0 => Ok(seconds),
-        Ok(_) => Err("a run takes more than 0 seconds and at most a year".into()),
+        Ok(_) => Err("it must be more than 0 seconds and at most a year".into()),
         Err(_) => Err("it is not a number of seconds".into()),
     }
 }
@@ -116,8 +116,8 @@ pub(crate) fn seconds(number: &str) -> Result<f64, String> {
 pub(crate) fn rate(number: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(rate) if (1e-3..=1e9).contains(&rate) => Ok(rate),
-        Ok(_) => Err("a rate is from 0.001 to 1000000000 transactions a second".into()),
-        Err(_) => Err("it is not a number of transactions a second".into()),
+        Ok(_) => Err("it must be from 0.001 to 1000000000 transactions per second".into()),
+        Err(_) => Err("it is not a number of transactions per second".into()),
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn rate(number: &str) -> Result<f64, String> {
 pub(crate) fn skew(number: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(theta) if (0.0..=10.0).contains(&theta) => Ok(theta),
-        Ok(_) => Err("a skew lies between 0 and 10".into()),
+        Ok(_) => Err("it must be from 0 to 10".into()),
         Err(_) => Err("it is not a number".into()),
     }
 }

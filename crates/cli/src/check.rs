@@ -16,7 +16,7 @@ pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
     let acknowledged = args.ledger.as_deref().map(Ledger::read).transpose()?;
     let db = database::open_existing(&args.dir, &args.open)?;
     if let Some(recovery) = database::recovery(&db) {
-        writeln!(out, "{recovery}")?;
+        writeln!(out, "recovery: {recovery}")?;
     }
     let mut problems = check_structure(&db, out)?;
     let mut audit = audit_all(&db)?;

@@ -89,7 +89,7 @@ pub(crate) fn closed_disk(dir: &Path) -> Result<(Arc<dyn Disk>, DiskLock)> {
     let disk = ReadOnlyDisk::open(dir)?;
     let lock = disk.lock().map_err(|error| match error.kind {
         ErrorKind::ResourceBusy => {
-            Failure::Run(format!("the database {} is in use: {}; close it first", dir.display(), error.reason))
+            Failure::Run(format!("the database {} is in use: {}; close it there first", dir.display(), error.reason))
         }
         _ => error.into(),
     })?;
@@ -113,11 +113,11 @@ fn require_database(dir: &Path) -> Result<()> {
     } else if !dir.is_dir() {
         "it is not a directory"
     } else if !dir.join(CONTROL_FILE).is_file() {
-        "it holds no database (there is no file `control`)"
+        "it holds no database (the file `control` is missing)"
     } else {
         return Ok(());
     };
-    Err(Failure::Run(format!("{} cannot be opened: {problem}; `duramen bench` makes databases", dir.display())))
+    Err(Failure::Run(format!("cannot open {}: {problem}; `duramen bench` creates databases", dir.display())))
 }
 
 /// Returns what recovery did when `db` was opened, in one line; `None` when there was nothing to
@@ -130,15 +130,15 @@ pub(crate) fn recovery(db: &Db) -> Option<String> {
     let seconds = |micros: u64| micros as f64 / 1e6;
     let left = match (report.left, report.transactions_left) {
         (0, 0) => String::new(),
-        (pages, transactions) => format!(
-            "{pages} pages left to be redone when they are needed, and {transactions} transactions to be finished; "
-        ),
+        (pages, transactions) => {
+            format!("{pages} pages and {transactions} transactions remain to be recovered in the background; ")
+        }
     };
     let rate = |bytes: u64, micros: u64| bytes as f64 / (micros as f64).max(1.0);
     Some(format!(
-        "{:.2} s: {} log records ({:.1} MB) read, {} page changes repeated, {} transactions rolled back, {} torn \
-         pages repaired (end of the log {:.2} s at {:.0} MB/s, analysis and redo {:.2} s at {:.0} MB/s with {} \
-         threads, {} page visits in {} windows, {:.2} s of reading and {:.2} s of repeating, undo {:.2} s); \
+        "{:.2} s: {} log records ({:.1} MB) read, {} page changes repeated, {} transactions rolled back, \
+         {} torn pages repaired (finding the end of the log {:.2} s at {:.0} MB/s; analysis and redo {:.2} s at {:.0} \
+         MB/s with {} threads, {} page visits in {} windows, {:.2} s reading, {:.2} s repeating; undo {:.2} s); \
          {left}{:.2} s to the first transaction",
         seconds(report.micros()),
         report.records,

@@ -55,9 +55,9 @@ fn log(dir: &Path, number: LogId, from: Option<Lsn>, limit: u64, out: &mut dyn W
         )?;
     }
     if let Some(next) = entries.next().transpose()? {
-        writeln!(out, "more: --from {} --limit N", next.lsn.get())?;
+        writeln!(out, "for more records: --from {} --limit N", next.lsn.get())?;
     } else if let Some(ring) = entries.ring() {
-        writeln!(out, "the end of the log is in persistent memory, in the ring with the number {ring:016x}")?;
+        writeln!(out, "the end of the log is in persistent memory, in ring number {ring:016x}")?;
     }
     Ok(())
 }
@@ -94,9 +94,11 @@ fn no_such_table(dir: &Path, name: &str, db: &Db) -> Failure {
     Failure::Run(match names.len() {
         0 => format!("there is no table `{name}` in {dir}, which has no tables"),
         1..=SHOWN => {
-            format!("there is no table `{name}` in {dir}; there are {some} (`duramen stats {dir}` lists tables)")
+            format!("there is no table `{name}` in {dir}; its tables are {some} (`duramen stats {dir}` lists tables)")
         }
-        _ => format!("there is no table `{name}` in {dir}; there are {some} and more; `duramen stats {dir}` lists all"),
+        _ => format!(
+            "there is no table `{name}` in {dir}; its tables are {some} and others (`duramen stats {dir}` lists all)"
+        ),
     })
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
                 run(&native, effort, directory, out)?;
             } else if !native.is_empty() {
                 return Err(Failure::Usage(format!(
-                    "{} runs natively; this is the machine build",
+                    "{} runs natively, but this is the machine build; use the normal build",
                     native[0].about().id
                 )));
             }
@@ -76,7 +76,7 @@ fn chosen(ids: &[String]) -> Result<Vec<&'static dyn Experiment>> {
         if !id.eq_ignore_ascii_case("all") && duramen_lab::find(id).is_none() {
             let known: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.about().id).collect();
             return Err(Failure::Usage(format!(
-                "there is no experiment `{id}`; there are {}, and all",
+                "there is no experiment `{id}`; name one of {}, or all",
                 known.join(", ")
             )));
         }
@@ -147,7 +147,7 @@ fn print(outcome: &Outcome, out: &mut dyn Write) -> Result<()> {
         table.add_row(cells(check));
     }
     if let Some(others) = outcome.conditions.others {
-        writeln!(out, "other programs kept {others:.2} processors busy meanwhile, on average")?;
+        writeln!(out, "during the run, other programs kept {others:.2} processors busy on average")?;
     }
     Ok(writeln!(out, "{table}")?)
 }
@@ -190,7 +190,7 @@ fn calibrate(json: bool, out: &mut dyn Write) -> Result<()> {
 }
 
 fn compare(here: &[Calibrated], modelled: &[Calibrated], out: &mut dyn Write) -> Result<()> {
-    let mut table = grid(&["operation", "threads", "this machine, ns", "simulated, ns", "simulated by this machine"]);
+    let mut table = grid(&["operation", "threads", "this machine, ns", "simulated, ns", "simulated / this machine"]);
     let apart = duramen_lab::distance(here, modelled);
     for line in here {
         let same = |other: &&Calibrated| (&other.what, other.threads) == (&line.what, line.threads);
@@ -206,7 +206,8 @@ fn compare(here: &[Calibrated], modelled: &[Calibrated], out: &mut dyn Write) ->
     }
     Ok(writeln!(
         out,
-        "nanoseconds of one thread for one operation; the simulated machine has other processors than this one"
+        "the times are nanoseconds for one operation of one thread; the simulated machine has different processors \
+         from this one"
     )?)
 }
 

@@ -36,11 +36,12 @@ pub(crate) fn calibrated(narrator: Narrator) -> Result<Vec<Calibrated>> {
     }
     let lines = String::from_utf8_lossy(&output.stdout);
     let parsed: std::result::Result<_, _> = lines.lines().map(serde_json::from_str).collect();
-    parsed.map_err(|error| Failure::Run(format!("the machine build printed what is no measurement: {error}")))
+    parsed.map_err(|error| Failure::Run(format!("the machine build printed an invalid measurement: {error}")))
 }
 
 fn binary(narrator: Narrator) -> Result<PathBuf> {
-    let own = env::current_exe().map_err(|error| Failure::Run(format!("where is this program? {error}")))?;
+    let own =
+        env::current_exe().map_err(|error| Failure::Run(format!("cannot find the path of this program: {error}")))?;
     // `target/release/duramen` -> `target/machine/release/duramen`
     let profile = own.parent().unwrap_or(Path::new("."));
     let target = profile.parent().unwrap_or(Path::new(".")).join("machine");
@@ -50,13 +51,13 @@ fn binary(narrator: Narrator) -> Result<PathBuf> {
             Ok(binary)
         } else {
             Err(Failure::Usage(format!(
-                "experiments on simulated machines need the machine build, which is not at `{}`; start this command by \
-                 `cargo run --release -- lab run ...`, which makes it",
+                "experiments on simulated machines need the machine build, which is missing at `{}`; start the command \
+                 with `cargo run --release -- lab run ...`, which builds it",
                 binary.display()
             )))
         };
     };
-    narrator.say("bringing the machine build up to date (some minutes the first time)");
+    narrator.say("updating the machine build (some minutes the first time)");
     let mut command = Command::new(cargo);
     command.arg("build").arg("--manifest-path").arg(Path::new(&manifest).join("Cargo.toml"));
     command.arg("--target-dir").arg(&target).env("RUSTFLAGS", "--cfg duramen_machine").arg("--quiet");

@@ -77,7 +77,7 @@ impl Bar {
         if let Some(bar) = &self.bar {
             bar.set_length(pages.max(copied).max(1));
         }
-        self.show(copied, &format!("{} of {} and log", format::bytes(copied), format::bytes(pages)));
+        self.show(copied, &format!("{} of {}, plus the log", format::bytes(copied), format::bytes(pages)));
     }
 
     /// Shows how far recovery is.
@@ -93,7 +93,7 @@ impl Bar {
         let message = match pass {
             RecoveryPass::LogEnd => format!("{} read to find the end of the log", bytes(done)),
             RecoveryPass::Redo => format!("{} of log repeated", bytes(done)),
-            RecoveryPass::Undo => format!("{done} of {} transactions brought to an end", total.unwrap_or(done)),
+            RecoveryPass::Undo => format!("{done} of {} transactions finished", total.unwrap_or(done)),
         };
         self.show(done, &message);
     }

@@ -12,7 +12,7 @@ use crate::format;
 
 pub(crate) fn stats(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {
     let db = database::open_existing(&args.dir, &args.open)?;
-    writeln!(out, "{}", database::recovery(&db).unwrap_or_else(|| "recovery: nothing to do".into()))?;
+    writeln!(out, "recovery: {}", database::recovery(&db).unwrap_or_else(|| "nothing to do".into()))?;
     writeln!(out, "{}", files(&args.dir)?)?;
     writeln!(out, "{}", tables(&db.list()?))?;
     writeln!(out, "{}", counters(&db.metrics()))?;
@@ -74,7 +74,10 @@ fn counters(metrics: &duramen::Metrics) -> Table {
     row("writes", format!("{}, {}", format::count(metrics.disk.writes), format::bytes(metrics.disk.written_bytes)));
     row("syncs", format::count(metrics.disk.syncs));
     if metrics.logs > 1 {
-        row("logs", format!("{} by {}; the places are those of the first", metrics.logs, metrics.log_partition));
+        row(
+            "logs",
+            format!("{} by {}; the positions below are those of the first log", metrics.logs, metrics.log_partition),
+        );
     }
     row("log start", metrics.log.start.get().to_string());
     row("log durable", metrics.log.durable.get().to_string());
@@ -84,7 +87,7 @@ fn counters(metrics: &duramen::Metrics) -> Table {
         row("log archived below", metrics.log.archived.get().to_string());
     }
     if metrics.logs > 1 {
-        row("all logs are complete before GSN", metrics.log.hardened_gsn.get().to_string());
+        row("all logs complete before GSN", metrics.log.hardened_gsn.get().to_string());
     }
     row("log records", format::count(metrics.log.records));
     row("log bytes", format::count(metrics.log.bytes));

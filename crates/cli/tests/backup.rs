@@ -109,7 +109,9 @@ fn what_cannot_be_restored_is_refused_with_what_to_do() {
     home.restore(&target, &["--to", &now()]).exits_with(1).says(&["choose an earlier point"]);
     home.restore(&db, &[]).exits_with(1).says(&["choose an empty"]);
     duramen(&["restore", arg(&home.at("nothing")), arg(&target)]).exits_with(1).says(&["does not exist"]);
-    duramen(&["restore", arg(&archive), arg(&target)]).exits_with(1).says(&["no file `backup`"]);
+    duramen(&["restore", arg(&archive), arg(&target)])
+        .exits_with(1)
+        .says(&["file `backup`, which every complete backup has, is missing"]);
     duramen(&["check", arg(&home.at("target"))]).exits_with(1);
 
     let mut segments: Vec<PathBuf> =

@@ -214,7 +214,7 @@ fn what_does_not_exist_is_refused_with_the_choice() {
     }
     duramen(&home.bench(&["--log-device", "tape"])).exits_with(2).says(&["unknown", "nvm"]);
     duramen(&home.bench(&["--domain", "durable-cache"])).exits_with(2).says(&["--domain", "--log-device nvm"]);
-    duramen(&home.bench(&["--logs", "25"])).exits_with(2).says(&["--logs", "from 1 to 24"]);
+    duramen(&home.bench(&["--logs", "25"])).exits_with(2).says(&["--logs", "1 to 24"]);
     duramen(&home.bench(&["--partition", "table"])).exits_with(2).says(&["unknown", "`transaction`"]);
     duramen(&home.bench(&["--commit", "soon"])).exits_with(2).says(&["unknown", "elr"]);
     duramen(&home.bench(&["--clients", "0"])).exits_with(2).says(&["--clients"]);
@@ -389,7 +389,7 @@ fn a_database_is_inspected_where_nothing_can_be_written() {
         // What has to write says why it cannot.
         for args in [&["check", dir][..], &["stats", dir]] {
             let ran =
-                without_rights(&home, args).exits_with(1).says(&[dir, "could not be opened", "Permission denied"]);
+                without_rights(&home, args).exits_with(1).says(&[dir, "cannot open the database", "Permission denied"]);
             let wrong = ["out of service", "transaction again", "in use"];
             assert!(!wrong.iter().any(|words| ran.stderr.contains(words)), "{ran:#?}");
         }
@@ -426,7 +426,7 @@ fn too_much_memory_is_refused() {
     duramen(&["check", dir, "--pool-mb", "1000000000"]).exits_with(2).says(&["`pool_bytes`", "8 TiB"]);
     let limited = format!("ulimit -v 4000000; exec '{}' check '{dir}' --pool-mb 100000", env!("CARGO_BIN_EXE_duramen"));
     let ran: Ran = std::process::Command::new("sh").args(["-c", &limited]).output().unwrap().into();
-    ran.exits_with(1).says(&[dir, "could not be opened", "104857600000 bytes of memory", "`pool_bytes`"]);
+    ran.exits_with(1).says(&[dir, "cannot open the database", "104857600000 bytes of memory", "`pool_bytes`"]);
     duramen(&["check", dir]).exits_with(0);
 }
 
@@ -452,7 +452,7 @@ fn an_archive_lies_beside_the_database() {
     for made in [false, true] {
         for (archive, words) in cases {
             let ran = duramen(&home.bench(&["--archive", archive, "--transactions", "5"])).exits_with(2);
-            ran.says(&["`archive`", archive, words, "beside it"]);
+            ran.says(&["`archive`", archive, words, "outside it"]);
             assert!(!inside.exists() && home.dir.exists() == made, "nothing has been made");
         }
         duramen(&home.bench(&["--transactions", "5"])).exits_with(0);

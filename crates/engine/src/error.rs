@@ -38,10 +38,10 @@ pub enum Error {
     },
     /// An earlier error left the transaction in a state that allows only [`crate::Txn::abort`] or
     /// dropping it.
-    #[error("the transaction failed earlier and can only be aborted")]
+    #[error("an earlier operation of the transaction failed; abort the transaction")]
     MustAbort,
     /// The key exists already.
-    #[error("the key exists already; use `put` to overwrite or `update` to change it")]
+    #[error("the key already exists; use `put` to overwrite or `update` to change it")]
     KeyExists,
     /// The key does not exist.
     #[error("the key does not exist; use `put` or `insert` to add it")]
@@ -65,7 +65,10 @@ pub enum Error {
     /// The transaction has written as many values that are too large for a leaf as one transaction
     /// can, including those that were rolled back. Nothing of the operation took effect; commit,
     /// and continue in another transaction.
-    #[error("the transaction has written {limit} large values, which is the limit; commit, and go on in another one")]
+    #[error(
+        "the transaction has written {limit} large values, which is the limit; commit it, and continue in another \
+         transaction"
+    )]
     TooManyLargeValues {
         /// The limit.
         limit: u64,
@@ -77,13 +80,16 @@ pub enum Error {
         name: String,
     },
     /// The table handle comes from another database, or from an earlier opening of this one.
-    #[error("the handle of table `{name}` belongs to another database or an earlier opening; open the table again")]
+    #[error(
+        "the handle of table `{name}` belongs to another database or to an earlier opening of this one; open the table \
+         again"
+    )]
     ForeignTable {
         /// The table's name.
         name: String,
     },
     /// A table of this name exists.
-    #[error("a table `{name}` exists already; open it with `open_table`")]
+    #[error("the table `{name}` already exists; open it with `open_table`")]
     TableExists {
         /// The requested name.
         name: String,
@@ -91,14 +97,15 @@ pub enum Error {
     /// The calling thread has a transaction open that uses the table to be dropped, so the thread
     /// would wait for itself.
     #[error(
-        "the calling thread has a transaction open that uses the table `{name}`; end it before the table is dropped"
+        "the calling thread has an open transaction that uses the table `{name}`; end the transaction, then drop the \
+         table"
     )]
     TableInUse {
         /// The table's name.
         name: String,
     },
     /// The length of a table name is outside of 1 to 255 bytes.
-    #[error("a table name has 1 to {limit} bytes; `{name}` has {len}", len = name.len())]
+    #[error("the table name `{name}` has {len} bytes; a name must have 1 to {limit} bytes", len = name.len())]
     BadTableName {
         /// The requested name.
         name: String,
@@ -106,7 +113,7 @@ pub enum Error {
         limit: usize,
     },
     /// The savepoint belongs to another transaction or database, or was rolled back over.
-    #[error("the savepoint does not belong to this transaction or was rolled back over")]
+    #[error("the savepoint belongs to another transaction, or an earlier rollback removed it")]
     NoSuchSavepoint,
     /// An option has an invalid value.
     #[error("option `{option}`: {reason}")]
@@ -117,7 +124,7 @@ pub enum Error {
         reason: String,
     },
     /// The database is open elsewhere.
-    #[error("the database {path} is in use: {reason}; close the other opener first", path = path.display())]
+    #[error("the database {path} is in use: {reason}; close it there first", path = path.display())]
     AlreadyOpen {
         /// The database's directory.
         path: PathBuf,
@@ -125,7 +132,7 @@ pub enum Error {
         reason: String,
     },
     /// The directory does not hold a database that this version can open.
-    #[error("{path} cannot be opened: {reason}", path = path.display())]
+    #[error("cannot open {path}: {reason}", path = path.display())]
     NotADatabase {
         /// The directory or file.
         path: PathBuf,
@@ -133,7 +140,10 @@ pub enum Error {
         reason: String,
     },
     /// A file was written by another version of the format.
-    #[error("{file} has format version {found}; this program reads version {supported}: use the program that wrote it")]
+    #[error(
+        "{file} has format version {found}, but this program reads version {supported}; open it with the program that \
+         wrote it"
+    )]
     WrongVersion {
         /// The file.
         file: String,
@@ -143,7 +153,7 @@ pub enum Error {
         supported: u32,
     },
     /// Stored data fails its checks.
-    #[error("{file} is damaged at byte {offset}{}: {reason}; restore the database from a copy", page_suffix(*page))]
+    #[error("{file} is damaged at byte {offset}{}: {reason}; restore the database from a backup", page_suffix(*page))]
     Corrupt {
         /// The file.
         file: String,
@@ -156,20 +166,20 @@ pub enum Error {
     },
     /// The disk is full, or the log has reached its size limit. Nothing of the operation took
     /// effect.
-    #[error("no room: {reason}; make room (or raise the limit), abort and run the transaction again")]
+    #[error("no space: {reason}; abort the transaction, free space or raise the limit, then run the transaction again")]
     Full {
         /// What is full.
         reason: String,
     },
     /// The process or the system has reached its limit of open files. Nothing of the operation took
     /// effect and nothing is broken: the operation can succeed later.
-    #[error("{reason}; close other files or raise the limit (`ulimit -n`), and try again")]
+    #[error("{reason}; close other files or raise the limit of open files (`ulimit -n`), then try again")]
     TooManyFiles {
         /// The file that could not be opened.
         reason: String,
     },
     /// The disk failed. The database is out of service until it is reopened.
-    #[error("{reason}; the database is out of service until it is reopened")]
+    #[error("{reason}; the database is out of service: close and reopen it")]
     Io {
         /// The operation and the file that failed, and the system's message.
         reason: String,
@@ -177,7 +187,8 @@ pub enum Error {
     /// The database could not be opened, or a closed database could not be inspected, because of a
     /// disk or the operating system. The database is unchanged: everything acknowledged is kept.
     #[error(
-        "the database {path} could not be opened: {reason}; put that right and open it again", path = path.display()
+        "cannot open the database {path}: {reason}; correct the cause and open the database \
+         again", path = path.display()
     )]
     OpenFailed {
         /// The database's directory.
@@ -187,19 +198,22 @@ pub enum Error {
     },
     /// An earlier failure of the disk put the database out of service. Reopen it: everything
     /// acknowledged is kept.
-    #[error("the database failed earlier ({reason}); close and reopen it: everything acknowledged is kept")]
+    #[error(
+        "the database is out of service after an earlier failure ({reason}); close and reopen it, which keeps every \
+         acknowledged commit"
+    )]
     Poisoned {
         /// The first failure.
         reason: String,
     },
     /// The buffer pool has no free frame: too many pages are in use at the same time for its size.
-    #[error("the buffer pool of {frames} pages is exhausted; raise `pool_bytes`")]
+    #[error("all {frames} pages of the buffer pool are in use; raise `pool_bytes`")]
     PoolExhausted {
         /// The pool's size in pages.
         frames: usize,
     },
     /// The directory does not hold a backup, or lacks a part of it.
-    #[error("{path} is no backup to restore from: {reason}", path = path.display())]
+    #[error("cannot restore from {path}: {reason}", path = path.display())]
     NotABackup {
         /// The directory or file.
         path: PathBuf,
@@ -207,7 +221,7 @@ pub enum Error {
         reason: String,
     },
     /// The target directory of a copy is not empty.
-    #[error("{path} holds `{found}`; choose an empty or new directory", path = path.display())]
+    #[error("{path} is not empty: it holds `{found}`; choose an empty or new directory", path = path.display())]
     NotEmpty {
         /// The directory.
         path: PathBuf,
@@ -215,21 +229,24 @@ pub enum Error {
         found: String,
     },
     /// A backup or a restore failed because of a disk. The database is not affected.
-    #[error("the copy was not completed: {reason}; begin it anew when that is put right")]
+    #[error("the copy is incomplete: {reason}; correct the cause and start the copy again")]
     CopyFailed {
         /// The operation and the file that failed, and the system's message.
         reason: String,
     },
     /// The point to restore to lies before the end of the backup.
-    #[error("the point lies before the end of the backup: take an earlier backup, or a point from {end} on")]
+    #[error(
+        "the requested point is before the end of the backup; use an earlier backup, or choose a point from {end} on"
+    )]
     BeforeBackup {
         /// The earliest point that can be restored from this backup.
         end: Gsn,
     },
     /// The point to restore to lies behind the end of the available log.
     #[error(
-        "the log that was given ends at {end}{}, before the point: give more of it (the archive, or the log that is left in \
-         the database's directory), or choose an earlier point, or restore all there is", last_commit_suffix(*last_commit)
+        "the supplied log ends at {end}{}, before the requested point; supply more of the log (the archive, or the log \
+         in the database's directory), choose an earlier point, or restore to the end of the \
+         log", last_commit_suffix(*last_commit)
     )]
     BehindLog {
         /// The latest point that can be restored.
@@ -239,7 +256,8 @@ pub enum Error {
     },
     /// A segment of the log is missing, although later segments exist.
     #[error(
-        "segment {segment:016x} of the log is missing: put `{}` back into the archive, or restore to a point before it",
+        "segment {segment:016x} of the log is missing; put `{}` back into the archive, or restore to a point before \
+         that segment",
         segment_name(*log, *segment)
     )]
     LogGap {
@@ -251,10 +269,13 @@ pub enum Error {
     /// This process is a fork of the process that opened the database, and must not touch it: the
     /// files and the threads belong to the parent. Dropping what belongs to the database is
     /// allowed; it has no effect on the database and frees no memory.
-    #[error("this process was forked from the one that opened the database; use it there, or fork before opening it")]
+    #[error(
+        "this process is a fork of the process that opened the database; use the database in that process, or fork \
+         before you open it"
+    )]
     Forked,
     /// The database has been closed.
-    #[error("the database is closed")]
+    #[error("the database is closed; open it again")]
     Closed,
 }
 
@@ -277,7 +298,7 @@ impl From<WalError> for Error {
         match error {
             WalError::Disk(error) => error.into(),
             WalError::Full { wanted, cause } => {
-                Self::Full { reason: format!("the log cannot set {wanted} more bytes aside: {cause}") }
+                Self::Full { reason: format!("the log cannot reserve {wanted} more bytes: {cause}") }
             }
             WalError::Corrupt { segment, offset, reason } => {
                 Self::Corrupt { file: format!("log/{segment:016x}.log"), offset, page: None, reason }
@@ -304,7 +325,7 @@ impl From<WalError> for Error {
             }
             WalError::WrongRing { location, reason } => Self::NotADatabase {
                 path: location.into(),
-                reason: format!("the log's ring there cannot be used: {reason}"),
+                reason: format!("its contents cannot be used as the ring of this log: {reason}"),
             },
             WalError::Region { .. } | WalError::RingNeeded { .. } => {
                 Self::NotADatabase { path: "log".into(), reason: error.to_string() }
@@ -382,7 +403,7 @@ impl Error {
         match self {
             Self::Io { reason } | Self::Poisoned { reason } => Self::OpenFailed { path, reason },
             Self::Full { reason } => {
-                Self::OpenFailed { path, reason: format!("no room: {reason} (make room, or raise the limit)") }
+                Self::OpenFailed { path, reason: format!("no space: {reason} (free space, or raise the limit)") }
             }
             Self::AlreadyOpen { reason, .. } => Self::AlreadyOpen { path, reason },
             other => other,

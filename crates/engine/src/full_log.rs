@@ -404,13 +404,15 @@ impl FullLog<'_> {
                 let Missing { txn, first, reserved, .. } = missing;
                 let kept = self.log.bytes_from(first);
                 format!(
-                    "the log may use {limit} bytes, and {txn} itself, which began at {first}, keeps {kept} of them from being \
-                     recycled and has set {reserved} aside for its rollback"
+                    "the log may use {limit} bytes; {txn} itself, which began at {first}, keeps {kept} of them from \
+                     being recycled and reserves {reserved} for its rollback"
                 )
             }
             Remedy::Refuse(Culprit::Pages) => {
                 let oldest = self.oldest_needed();
-                format!("{refusal}, and pages that cannot be brought up to date need it from {oldest} on")
+                format!(
+                    "{refusal}; pages that cannot be written with their latest changes need the log from {oldest} on"
+                )
             }
             Remedy::Refuse(_) => refusal,
             _ => return None,
@@ -426,7 +428,7 @@ fn of_transactions(limit: u64, set_aside: u64, oldest: Option<(TxnEntry, u64)>, 
         format!("{txn}, which began at {first}, keeps {kept} of them from being recycled, and ")
     });
     format!(
-        "the log may use {limit} bytes, and {}all transactions under way have set {set_aside} aside for their rollbacks",
+        "the log may use {limit} bytes; {}the open transactions reserve {set_aside} for their rollbacks",
         keeps.unwrap_or_default()
     )
 }

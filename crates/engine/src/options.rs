@@ -159,7 +159,7 @@ macro_rules! names {
                     $($name => Ok($variant),)*
                     _ => Err(Error::InvalidOption {
                         option: $option,
-                        reason: format!("`{text}` is none of {}", [$($name),*].join(", ")),
+                        reason: format!("`{text}` is not one of {}", [$($name),*].join(", ")),
                     }),
                 }
             }
@@ -365,7 +365,7 @@ impl Options {
     pub fn validate(&self) -> Result<()> {
         let wrong = |option, reason: String| Err(Error::InvalidOption { option, reason });
         if self.pool_bytes < Self::MIN_POOL_PAGES * PAGE_SIZE {
-            return wrong("pool_bytes", format!("at least {} bytes are needed", Self::MIN_POOL_PAGES * PAGE_SIZE));
+            return wrong("pool_bytes", format!("must be at least {} bytes", Self::MIN_POOL_PAGES * PAGE_SIZE));
         }
         if self.pool_bytes > Self::MOST_POOL_BYTES {
             return wrong("pool_bytes", format!("must be at most {} bytes (8 TiB)", Self::MOST_POOL_BYTES));
@@ -381,8 +381,8 @@ impl Options {
             return wrong("logs", format!("must be at least 1 and at most {MAX_LOGS}"));
         }
         if self.logs > 1 && self.log_insert == InsertDesign::Reserved {
-            let reason =
-                "`reserved` hands out space in no particular turn, which several logs need: choose another or one log";
+            let reason = "`reserved` does not assign log space in order, which several logs need; choose another \
+                          design, or use one log";
             return wrong("log_insert", reason.into());
         }
         if self.checkpoint_bytes == 0 {
@@ -398,7 +398,7 @@ impl Options {
             );
         }
         if self.cleaner_pages_per_second == Some(0) {
-            return wrong("cleaner_pages_per_second", "must not be zero; leave it out for no limit".into());
+            return wrong("cleaner_pages_per_second", "must not be zero; `None` means no limit".into());
         }
         Ok(())
     }
@@ -453,7 +453,7 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::parse(text).ok_or_else(|| Error::InvalidOption {
             option: "time",
-            reason: format!("`{text}` is no time; write it like 2026-11-21T15:28:34.123456Z (UTC)"),
+            reason: format!("`{text}` is not a time; write it like 2026-11-21T15:28:34.123456Z (UTC)"),
         })
     }
 }

@@ -94,7 +94,7 @@ fn points_that_cannot_be_had_are_refused() {
     restored(archived().to(RestoreTo::Gsn(end)), &options);
 
     // A log that is incomplete, or does not tell where it ends.
-    for (missing, expected) in [("control", "`control` is missing"), ("log2", "there is no log 2")] {
+    for (missing, expected) in [("control", "the file `control`, which"), ("log2", "it lacks log 2")] {
         let rest = disk.image();
         match missing {
             "control" => rest.remove(missing).unwrap(),

@@ -250,10 +250,10 @@ fn a_leaked_page_and_one_given_away_too_early_are_found() {
             let leaf = find(disk, LEAF, several_slots);
             tamper(disk, 1, |page| bit(page, leaf as usize));
         },
-        "free according to the bitmap in page 1",
+        "the bitmap in page 1 says that it is free",
     );
     assert_eq!(report.problems.len(), 1, "{report:#?}");
-    expect_problem(|disk| tamper(disk, 1, |page| bit(page, 0)), "page 0, which is never used");
+    expect_problem(|disk| tamper(disk, 1, |page| bit(page, 0)), "the bitmap says that page 0 is free");
     expect_problem(|disk| tamper(disk, 1, |page| page[40] = 1), "reserved bytes");
 }
 
@@ -273,7 +273,7 @@ fn damaged_overflow_values_are_found() {
 fn a_damaged_catalog_is_a_problem_and_no_error() {
     let report = expect_problem(|disk| tamper(disk, 2, |page| page[34] = 0xff), "the catalog");
     assert_eq!(report.tables, 0);
-    assert!(report.problems.iter().any(|problem| problem.contains("may belong to what could not be reached")));
+    assert!(report.problems.iter().any(|problem| problem.contains("may belong to pages that could not be reached")));
 }
 
 #[test]

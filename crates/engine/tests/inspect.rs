@@ -91,7 +91,7 @@ fn the_log_tells_what_happened_in_order() {
     assert!(of(second)[1].detail.contains("ghost"), "{:?}", of(second)[1]);
     assert!(of(third)[0].detail.contains("image of an overflow page of table 16"), "{:?}", of(third)[0]);
     assert!(of(third)[2].detail.contains("10000 bytes in chain"), "{:?}", of(third)[2]);
-    assert!(of(fourth)[1].detail.contains("give chain"), "{:?}", of(fourth)[1]);
+    assert!(of(fourth)[1].detail.contains("free chain"), "{:?}", of(fourth)[1]);
 
     for pair in all.windows(2) {
         assert_eq!(pair[0].lsn.get() + pair[0].length, pair[1].lsn.get());

@@ -52,7 +52,7 @@ fn a_database_that_is_moved_while_it_is_open_goes_out_of_service() {
     let (acknowledged, error) = count_up(&db, 50, 3000).expect_err("a checkpoint looks");
     assert!(matches!(error, Error::Poisoned { .. } | Error::Io { .. }), "{error}");
     let text = error.to_string();
-    for words in ["/db`: another directory is in its place", "moved or replaced", "open them where they are"] {
+    for words in ["/db`: another directory is in its place", "moved or replaced", "open them at their new place"] {
         assert!(text.contains(words), "{text}");
     }
     assert!(db.close().is_err());

@@ -50,13 +50,16 @@ fn an_opening_that_fails_says_so() {
     let operations = whole.operations() - before;
     assert!(operations > 20);
     let mut failed = 0;
-    for (fault, reason) in [(Fault::Eio, "simulated"), (Fault::Enospc, "no room")] {
+    for (fault, reason) in [(Fault::Eio, "simulated"), (Fault::Enospc, "no space")] {
         for at in (0..operations).step_by(3) {
             let disk = crashed();
             disk.fail_at(disk.operations() + at, fault, true);
             let Err(error) = open(&disk) else { continue };
             assert!(matches!(error, Error::OpenFailed { .. }), "{fault:?} at {at}: {error:?}");
-            assert_says(&error, &["could not be opened", &whole_name(), "put that right and open it again"]);
+            assert_says(
+                &error,
+                &["cannot open the database", &whole_name(), "correct the cause and open the database again"],
+            );
             failed += usize::from(error.to_string().contains(reason));
             disk.clear_faults();
             let db = open(&disk).unwrap();
@@ -79,7 +82,7 @@ fn inspection_that_fails_says_so() {
         disk.fail_at(disk.operations(), Fault::Eio, true);
         Arc::new(disk.clone())
     };
-    let words = ["could not be opened", "put that right"];
+    let words = ["cannot open the database", "correct the cause"];
     assert_says(&inspect::page(broken(), PageId::new(2)).unwrap_err(), &words);
     assert_says(&inspect::checkpoint(broken()).unwrap_err(), &words);
     assert_says(&inspect::log_of(broken(), LogId::ZERO, None).unwrap_err(), &words);
@@ -117,7 +120,7 @@ fn an_archive_lies_beside_the_database() {
     for archive in [dir.join("archive"), dir.clone(), root.path().to_owned()] {
         let error = Db::open(&dir, with(&archive)).unwrap_err();
         assert!(matches!(error, Error::InvalidOption { option: "archive", .. }), "{error:?}");
-        assert_says(&error, &[archive.to_str().unwrap(), dir.to_str().unwrap(), "name a directory beside it"]);
+        assert_says(&error, &[archive.to_str().unwrap(), dir.to_str().unwrap(), "choose a directory outside it"]);
         assert!(!dir.exists(), "nothing has been made");
     }
     let db = Db::open(&dir, with(&root.path().join("archive"))).unwrap();

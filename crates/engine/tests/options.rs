@@ -73,7 +73,7 @@ fn nonsense() -> Vec<(&'static str, Change, &'static str)> {
             Timing { barrier: time, ..Timing::NONE },
             Timing { read: time, ..Timing::NONE },
         ] {
-            add("log_device", Box::new(move |options| options.log_device = in_memory(timing)), "a second");
+            add("log_device", Box::new(move |options| options.log_device = in_memory(timing)), "one second");
         }
     }
     let nowhere = || NvmOptions::new(Source::File(PathBuf::new()), Domain::VolatileCache);
@@ -162,12 +162,12 @@ fn memory_that_cannot_be_had_is_an_error() {
     let pool = Options { pool_bytes: 8 << 40, ..small() };
     let buffer = Options { log_buffer_bytes: 64 << 30, ..small() };
     let wanted =
-        [(pool, ["8796093022208 bytes", "lower `pool_bytes`"]), (buffer, ["68719476736 bytes", "ask for a smaller"])];
+        [(pool, ["8796093022208 bytes", "lower `pool_bytes`"]), (buffer, ["68719476736 bytes", "choose a smaller"])];
     for (options, words) in wanted {
         let error = Db::open(&dir, options).unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, Error::OpenFailed { .. }), "{error:?}");
-        for word in [dir.to_str().unwrap(), "could not be opened"].into_iter().chain(words) {
+        for word in [dir.to_str().unwrap(), "cannot open the database"].into_iter().chain(words) {
             assert!(text.contains(word), "no `{word}` in {text}");
         }
         let db = Db::open(&dir, small()).unwrap();

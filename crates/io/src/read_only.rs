@@ -82,14 +82,14 @@ impl ReadOnlyDisk {
         unsafe { libc::access(name.as_ptr(), libc::W_OK) != 0 }
     }
 
-    /// Makes the error of a reader while another process has the database open.
+    /// Makes the error of a reader while the database is open elsewhere.
     fn busy(&self) -> DiskError {
         let mut text = String::new();
         // The number is only a hint, so the file may be missing.
         let _ = fs::File::open(self.path(LOCK_FILE)).and_then(|file| file.take(32).read_to_string(&mut text));
         let reason = match text.trim().parse::<u32>() {
-            Ok(process) => format!("the database is open in process {process}"),
-            Err(_) => "the database is open elsewhere".to_owned(),
+            Ok(process) => format!("it is open in process {process}"),
+            Err(_) => "it is open elsewhere".to_owned(),
         };
         DiskError::new("lock", self.home.display().to_string(), reason, ErrorKind::ResourceBusy)
     }

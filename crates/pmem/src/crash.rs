@@ -28,11 +28,11 @@ use crate::error::{PmemError, Result};
 use crate::guarantee::{Domain, Finding, Guarantee};
 use crate::image::{Dice, Images, Survivors};
 
-/// Power that several simulated devices have in common.
+/// A power supply that several simulated devices share.
 pub trait Power: Send + Sync {
-    /// Returns whether it is on.
+    /// Returns whether the power is on.
     fn is_on(&self) -> bool;
-    /// Turns it off.
+    /// Turns the power off.
     fn cut(&self);
 }
 
@@ -84,12 +84,12 @@ impl std::fmt::Debug for SimMemory {
 impl SimMemory {
     pub(crate) const LOCATION: &'static str = "simulated persistent memory";
 
-    /// Memory of `len` bytes, a multiple of 8, all zero, on a platform with this domain.
+    /// Returns zeroed memory of `len` bytes, a multiple of 8, on a platform with this domain.
     pub fn new(len: u64, domain: Domain) -> Self {
         Self::with_power(len, domain, None)
     }
 
-    /// Returns the same, with power that it shares with others.
+    /// As [`SimMemory::new`], with a power supply that it shares with other devices.
     pub fn with_power(len: u64, domain: Domain, power: Option<Arc<dyn Power>>) -> Self {
         assert!(len.is_multiple_of(8), "memory is whole words");
         let sure = vec![0; usize::try_from(len / 8).expect("simulated memory fits into memory")];
@@ -110,7 +110,7 @@ impl SimMemory {
         self.shared.domain
     }
 
-    /// Returns the number of bytes of it.
+    /// Returns the memory's size in bytes.
     #[allow(clippy::len_without_is_empty, reason = "as with regions")]
     pub fn len(&self) -> u64 {
         self.shared.state.lock().sure.len() as u64 * 8
@@ -141,14 +141,15 @@ impl SimMemory {
         self.shared.state.lock().is_off || self.shared.power.as_ref().is_some_and(|power| !power.is_on())
     }
 
-    /// Words that a power cut at this moment leaves with one of several values.
+    /// Returns the number of words for which a power cut at this moment can leave one of several
+    /// values.
     pub fn unsure(&self) -> usize {
         self.shared.state.lock().unsure.len()
     }
 
-    /// Returns one of the images that a power cut at this moment, or at the moment when it
-    /// happened, can leave. The image is a memory of its own: powered, with nothing unsure, and
-    /// with operations numbered from 0. It shares `power` with other devices, if given.
+    /// Returns one of the images that a power cut can leave: a power cut at this moment, or the one
+    /// that has happened. The image is a separate memory: powered, with nothing unsure, and with
+    /// operations numbered from 0. It shares `power` with other devices, if given.
     pub fn crash_image(&self, survivors: Survivors, power: Option<Arc<dyn Power>>) -> Self {
         let sure = survivors.apply(&self.shared.state.lock());
         Self::with_state(self.shared.domain, power, State { sure, ..State::default() })
@@ -172,7 +173,7 @@ impl SimMemory {
             Domain::DurableCache => Guarantee::DurableCache,
             Domain::VolatileCache => Guarantee::VolatileCache,
         };
-        Finding::new(guarantee, "that is what is simulated")
+        Finding::new(guarantee, "the simulation is set to it")
     }
 
     /// Opens a region of `len` bytes.
@@ -189,7 +190,7 @@ impl SimMemory {
         Ok(Recorder { memory: self.clone() })
     }
 
-    /// Drains the buffers of all processors: everything pending is sure.
+    /// Drains the buffers of all processors, which makes everything pending sure.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.state.lock();
         if self.begins(&mut state) && !state.is_off {
@@ -230,14 +231,14 @@ impl State {
         }
     }
 
-    /// Returns what programs read.
+    /// Returns the value that programs read.
     fn visible(&self, word: usize) -> u64 {
         let written = self.unsure.get(&word).and_then(|versions| versions.last());
         written.map_or(self.sure[word], |version| version.value)
     }
 }
 
-/// Records in a memory what is done to the region that is open on it.
+/// Records the operations on the region that is open on a memory.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     memory: SimMemory,
@@ -251,8 +252,8 @@ impl Recorder {
         (0..state.sure.len().min(len / 8)).for_each(|word| put(word * 8, state.visible(word)));
     }
 
-    /// Records a store or a stream of the caller: `write` does it and names the offsets and new
-    /// values of the words.
+    /// Records a store or a stream of the caller. `write` performs it and reports the offset and
+    /// the new value of each word.
     pub(crate) fn store(&self, is_streamed: bool, write: impl FnOnce(&mut dyn FnMut(usize, u64))) {
         let mut guard = self.memory.shared.state.lock();
         let state = &mut *guard;
@@ -314,7 +315,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Chooses an image: see [`Survivors`].
+/// See the type's documentation.
 impl Survivors {
     fn apply(self, state: &State) -> Vec<u64> {
         let mut image = state.sure.clone();

@@ -2,34 +2,36 @@
 
 use crate::region::Region;
 
-/// How processors are made to drain their buffers.
+/// The mechanism that makes processors drain their buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DrainBy {
     /// `membarrier(2)`: an interrupt on every processor that runs a thread of this process.
     #[default]
     Membarrier,
-    /// A signal to every thread of this process, whose handler fences: for kernels without the
-    /// former. It takes a real-time signal of the process, and interrupts system calls.
+    /// A signal to every thread of this process, whose handler executes a fence: for kernels
+    /// without `membarrier(2)`. It occupies one real-time signal of the process and interrupts
+    /// system calls.
     Signal,
 }
 
-/// What was done so that every processor drained its buffers.
+/// The outcome of [`drain_processors`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drained {
     /// Every processor drained its buffers.
     Done {
-        /// Signals that were sent for it.
+        /// The number of signals that were sent.
         signals: u64,
     },
-    /// The kernel has no `membarrier(2)`, or something else uses the signal; nothing was done.
+    /// The kernel has no `membarrier(2)`, or the signal already has another handler. Nothing was
+    /// drained.
     Unsupported,
 }
 
 /// Makes durable what any thread of this process has streamed or flushed to these regions before
-/// the call. Every processor that runs such a thread executes a full barrier, once for all regions;
-/// the other processors executed one when they switched to something else. A call takes about ten
-/// microseconds (with signals, as many for each thread), and costs each interrupted thread one or
-/// two.
+/// the call. Every processor that runs a thread of this process executes a full barrier, once for
+/// all regions; the other processors executed one when they switched to another process. A call
+/// takes about ten microseconds (with signals, about ten for each thread), and costs each
+/// interrupted thread one or two.
 ///
 /// After Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory* (PVLDB 7(10),
 /// 2014), section 4.1; they send signals to the threads that need it.
@@ -70,7 +72,7 @@ mod interrupt {
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
     /// Interrupts every processor that runs a thread of this process; returns whether the kernel
-    /// supports it.
+    /// supports `membarrier(2)`.
     pub(super) fn all_processors() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED)) && membarrier(PRIVATE_EXPEDITED)

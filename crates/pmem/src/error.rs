@@ -1,76 +1,80 @@
-//! What can go wrong with a region.
+//! Errors of persistent memory regions.
 
 use crate::guarantee::{Guarantee, Survive};
 
-/// Why there is no region.
+/// Why a region could not be opened or created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PmemError {
-    /// The file is not there.
+    /// The file does not exist.
     #[error("the region `{location}` does not exist; create it, or check the path")]
     Missing {
-        /// Where it was looked for.
+        /// The path of the missing file.
         location: String,
     },
 
-    /// Something already exists where a region was to be made.
-    #[error("`{location}` exists already; open it, remove it, or choose another path")]
+    /// [`crate::Mode::Create`] found an existing file.
+    #[error("`{location}` already exists; open it, remove it, or choose another path")]
     AlreadyExists {
-        /// What is there.
+        /// The path of the existing file.
         location: String,
     },
 
-    /// The file or device is smaller than the region asked for.
-    #[error("the region `{location}` has {len} bytes, {wanted} are needed; name a larger one, or ask for less")]
+    /// The file, the device or the simulated memory is smaller than the requested region.
+    #[error(
+        "the region `{location}` has {len} bytes, but {wanted} are needed; name a larger file or device, or request \
+         fewer bytes"
+    )]
     TooSmall {
-        /// Which one.
+        /// The region's location.
         location: String,
-        /// Bytes it has.
+        /// Its size, in bytes.
         len: u64,
-        /// Bytes asked for.
+        /// The requested size, in bytes.
         wanted: u64,
     },
 
-    /// Another process or database has the region.
+    /// Another process or database has the region open.
     #[error("the region `{location}` is in use; close the program or the database that has it open")]
     Busy {
-        /// Which one.
+        /// The region's location.
         location: String,
     },
 
-    /// What is stored there would not survive what it has to.
+    /// Data in the region would not survive the failures that [`crate::RegionOptions::survive`]
+    /// requires.
     #[error(
-        "what is stored in `{location}` would not survive {wanted}: {reason} ({guarantee}); use a file on a DAX \
-         file system with persistent memory, accept less with `RegionOptions::survive`, or, if the platform does \
-         guarantee it, say so with `RegionOptions::stated`"
+        "data in `{location}` would not survive {wanted}: {reason} ({guarantee}); use a file on a DAX file system with \
+         persistent memory, require less with `RegionOptions::survive`, or, if the platform guarantees more than it \
+         reports, state that with `RegionOptions::stated`"
     )]
     NotDurable {
-        /// Which one.
+        /// The region's location.
         location: String,
-        /// What it has to survive.
+        /// What the data must survive.
         wanted: Survive,
         /// What the platform guarantees.
         guarantee: Guarantee,
-        /// Why it does not guarantee more.
+        /// How the guarantee was determined.
         reason: String,
     },
 
-    /// An option has a value that cannot work.
+    /// An option has an invalid value.
     #[error("option `{option}` of the region is invalid: {reason}")]
     InvalidOption {
-        /// Its name.
+        /// The option's name.
         option: &'static str,
-        /// What is allowed.
+        /// Which values are valid.
         reason: String,
     },
 
-    /// The operating system refused.
+    /// The operating system refused an operation.
     #[error("cannot {operation} the region `{location}`: {reason}")]
     System {
-        /// What was being done.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// To which region.
+        /// The region's location.
         location: String,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
 }

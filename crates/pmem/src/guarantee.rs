@@ -1,18 +1,19 @@
-//! What survives what: the domain that a program is written for, the guarantee of the platform, and
-//! its detection.
+//! The persistence domain that a program assumes, the guarantee that a platform gives, and the
+//! detection of that guarantee.
 //!
 //! A store passes the processor's store buffer, its caches and the memory controller before it
 //! reaches the medium. The *persistence domain* begins at the first of these places whose content
-//! survives when the power goes off.
+//! survives a power cut.
 //!
-//! - *durable cache* (Intel's eADR; CXL's global persistent flush): the caches are in it. What
-//!   other processors can see is durable; a fence is all a program needs.
-//! - *volatile cache* (ADR): it begins at the memory controller. Written lines have to be flushed,
-//!   or streamed past the caches, and a fence waits until the controller has accepted them.
+//! - *durable cache* (Intel's eADR; CXL's global persistent flush): the domain includes the caches.
+//!   A store that other processors can see is durable; a program needs only a fence.
+//! - *volatile cache* (ADR): the domain begins at the memory controller. A program must flush the
+//!   lines that it wrote, or stream them past the caches; a fence waits until the controller has
+//!   accepted them.
 //!
-//! Linux names the domain of a persistent memory (`persistence_domain` of its region in `/sys`).
+//! Linux reports the domain of persistent memory (`persistence_domain` of its region in `/sys`).
 //! Stores reach a mapped file directly only if the system grants `MAP_SYNC`. Any other file is
-//! mapped as pages of the page cache, which survive the process and nothing more.
+//! mapped as pages of the page cache, which survive the process but not a power cut.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -49,8 +50,9 @@ impl std::str::FromStr for Domain {
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let known = Self::NAMES.into_iter().find(|(known, _)| *known == name);
         known.map(|(_, domain)| domain).ok_or_else(|| {
-            let reason =
-                format!("there is no persistence domain `{name}`; there are `durable-cache` and `volatile-cache`");
+            let reason = format!(
+                "there is no persistence domain `{name}`; the domains are `durable-cache` and `volatile-cache`"
+            );
             crate::PmemError::InvalidOption { option: "domain", reason }
         })
     }
@@ -59,11 +61,11 @@ impl std::str::FromStr for Domain {
 /// What stored data must survive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Survive {
-    /// Nothing: it is gone with the region.
+    /// Nothing: the data is lost when the region is dropped.
     Nothing,
-    /// The end of the process, by whatever signal.
+    /// The end of the process, also by a signal.
     Process,
-    /// A power cut, and the end of the operating system.
+    /// A power cut, and a crash of the operating system.
     #[default]
     PowerCut,
 }
@@ -81,13 +83,13 @@ impl fmt::Display for Survive {
 /// What a platform guarantees for a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guarantee {
-    /// What other processors can see survives a power cut (eADR).
+    /// Stores that other processors can see survive a power cut (eADR).
     DurableCache,
-    /// What has been flushed or streamed, and fenced, survives a power cut (ADR).
+    /// Data that has been flushed or streamed, and then fenced, survives a power cut (ADR).
     VolatileCache,
-    /// What has been stored survives the process, in the page cache.
+    /// Stored data survives the process, in the page cache.
     PageCache,
-    /// Nothing survives the region.
+    /// The data does not outlive the region.
     Nothing,
 }
 
@@ -108,17 +110,17 @@ impl fmt::Display for Guarantee {
         f.pad(match self {
             Self::DurableCache => "the processor's caches are in the persistence domain",
             Self::VolatileCache => "the persistence domain begins at the memory controller",
-            Self::PageCache => "stores reach the page cache",
-            Self::Nothing => "memory of the process",
+            Self::PageCache => "stores reach only the page cache",
+            Self::Nothing => "the region is memory of the process",
         })
     }
 }
 
-/// A guarantee, and how it was found.
+/// A guarantee, and how it was determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Finding {
     pub(crate) guarantee: Guarantee,
-    /// For people: why it is this one.
+    /// How the guarantee was determined, as text for error messages.
     pub(crate) reason: String,
 }
 
@@ -127,35 +129,34 @@ impl Finding {
         Self { guarantee, reason: reason.into() }
     }
 
-    /// For a file that could not be mapped synchronously, on a file system of this kind.
+    /// Returns the finding for a file that cannot be mapped synchronously.
     pub(crate) fn page_cache(on_tmpfs: bool) -> Self {
         let reason = if on_tmpfs {
-            "it lies on a tmpfs, which is ordinary memory"
+            "it is on a tmpfs, which is ordinary memory"
         } else {
-            "its file system does not map it synchronously (MAP_SYNC), so it is not persistent memory"
+            "its file system refuses to map it synchronously (MAP_SYNC), so it is not persistent memory"
         };
         Self::new(Guarantee::PageCache, reason)
     }
 
-    /// For persistent memory that is mapped directly: `device` is that of the file, or the file
-    /// itself if it is a device.
+    /// Returns the finding for persistent memory that is mapped directly. `device` is the file's
+    /// device, or the file itself if it is a device.
     pub(crate) fn persistent_memory(device: libc::dev_t, is_character_device: bool) -> Self {
         let kind = if is_character_device { "char" } else { "block" };
         let link = format!("/sys/dev/{kind}/{}:{}", libc::major(device), libc::minor(device));
         let domain = Path::new(&link).canonicalize().ok().and_then(|device| persistence_domain(&device));
         match domain.as_deref() {
             Some("cpu_cache") => {
-                Self::new(Guarantee::DurableCache, "the system says that its persistence domain is `cpu_cache`")
+                Self::new(Guarantee::DurableCache, "the system reports its persistence domain as `cpu_cache`")
             }
-            Some("memory_controller") => Self::new(
-                Guarantee::VolatileCache,
-                "the system says that its persistence domain is `memory_controller`",
-            ),
-            // The least that MAP_SYNC guarantees.
+            Some("memory_controller") => {
+                Self::new(Guarantee::VolatileCache, "the system reports its persistence domain as `memory_controller`")
+            }
+            // MAP_SYNC guarantees at least this.
             Some(other) => {
-                Self::new(Guarantee::VolatileCache, format!("the system names the persistence domain `{other}`"))
+                Self::new(Guarantee::VolatileCache, format!("the system reports its persistence domain as `{other}`"))
             }
-            None => Self::new(Guarantee::VolatileCache, "the system does not say whether caches are durable"),
+            None => Self::new(Guarantee::VolatileCache, "the system does not report whether its caches are durable"),
         }
     }
 }

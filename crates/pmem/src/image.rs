@@ -1,4 +1,4 @@
-//! The images that a power cut can leave: all of them, or some at random.
+//! The images that a power cut can leave: all of them, or a random sample.
 
 use duramen_sync::SplitMix64;
 
@@ -8,24 +8,25 @@ use crate::instructions::LINE;
 /// Chooses the value of each word after a power cut, among those that it may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Survivors {
-    /// The oldest value: what is sure and no more.
+    /// The oldest value: only what is sure to survive.
     Nothing,
-    /// The newest.
+    /// The newest value.
     Everything,
     /// The image with this number, counted from 0 ([`SimMemory::ways`]).
     Nth(u64),
-    /// Drawn from this seed. Every seed also draws how likely losses are, and whether words, lines
-    /// or all that a thread wrote are lost together, so that a few seeds show all sorts of crashes.
+    /// Drawn from this seed. Each seed also draws how likely losses are, and whether words, lines
+    /// or all writes of a thread are lost together, so that a few seeds cover many kinds of
+    /// crashes.
     Random(u64),
 }
 
-/// What power cuts at one moment leave.
+/// An iterator over images that a power cut at one moment can leave.
 #[derive(Debug)]
 pub struct Images {
     memory: SimMemory,
     next: u64,
     count: u64,
-    /// Images are numbered if they are few, and drawn otherwise.
+    /// The seed if images are drawn; `None` if there are few enough to number them all.
     seed: Option<u64>,
 }
 
@@ -34,7 +35,7 @@ impl Images {
         Self { memory, next: 0, count: ways.min(most), seed: (ways > most).then_some(seed) }
     }
 
-    /// Returns whether these are all that there are.
+    /// Returns whether the iterator covers all possible images.
     pub fn are_all(&self) -> bool {
         self.seed.is_none()
     }
@@ -59,11 +60,11 @@ impl Iterator for Images {
     }
 }
 
-/// Decides what of a memory survives.
+/// Decides which writes to a memory survive.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(SplitMix64);
 
-/// What is lost together, and how likely.
+/// The unit that is lost together, and how likely a loss is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     unit: Unit,
@@ -89,7 +90,7 @@ impl Dice {
         Style { unit, lost_percent, salt: self.0.bits() }
     }
 
-    /// Returns how many of a word's versions have come to the memory.
+    /// Returns how many of a word's versions reached the memory.
     pub(crate) fn survivor(&mut self, style: &Style, word: usize, versions: &[Version]) -> usize {
         let is_lost = |what: u64| SplitMix64::mix(what ^ style.salt) % 100 < style.lost_percent;
         match style.unit {

@@ -1,11 +1,11 @@
 //! Persistent memory: memory whose contents survive once the program has flushed and fenced them.
 //! Usable alone, see `examples/`.
 //!
-//! A [`Region`] is a file on a DAX file system, a DAX device, an ordinary file, memory of the
-//! process, or simulated memory that crashes, mapped into the address space. A program writes to it
-//! with [`Region::store`] (through the caches) or [`Region::stream`] (past them), [`Region::flush`]
-//! and [`Region::fence`]. [`Region::persist`] does those of the last two that the region's
-//! [`Domain`] needs.
+//! A [`Region`] maps a file on a DAX file system, a DAX device, an ordinary file, memory of the
+//! process, or simulated memory into the address space. A program writes to it with
+//! [`Region::store`] (through the caches) or [`Region::stream`] (past them), and makes the data
+//! durable with [`Region::flush`] and [`Region::fence`]. [`Region::persist`] calls those of the two
+//! that the region's [`Domain`] needs.
 //!
 //! ```
 //! use duramen_pmem::{Region, RegionOptions, Source, Survive};
@@ -25,36 +25,37 @@
 //! # What is promised
 //! - An aligned word of 8 bytes is stored whole: after a power cut it has one of the values that
 //!   were stored to it.
-//! - What a thread stored and then persisted, or streamed and then fenced, survives what the
-//!   platform guarantees ([`Guarantee`]); everything else may survive, word by word, in any order.
-//! - A region is opened only if what it holds survives what the program asks for ([`Survive`], a
-//!   power cut unless it asks for less); otherwise [`PmemError::NotDurable`] says why not.
+//! - Data that a thread stored and then persisted, or streamed and then fenced, survives the
+//!   failures that the platform guarantees ([`Guarantee`]). All other data may survive, word by
+//!   word, in any order.
+//! - A region opens only if its data survives the failures that the program requires ([`Survive`];
+//!   by default a power cut). Otherwise [`PmemError::NotDurable`] names the reason.
 //!
 //! # Models
-//! - **Times** ([`Timing`]): ordinary memory is made as slow as a device that the machine does not
-//!   have.
-//! - **Crashes** ([`SimMemory`]): a region in memory that records what is done to it and shows
-//!   every image that a power cut could leave, or a sample of them. A program that checks them all
-//!   finds a forgotten flush or fence.
+//! - **Times** ([`Timing`]): delays make ordinary memory as slow as a device that the machine does
+//!   not have.
+//! - **Crashes** ([`SimMemory`]): simulated memory records all operations and produces every image
+//!   that a power cut could leave, or a sample of them. A test that checks all images finds a
+//!   forgotten flush or fence.
 //! - In the *machine* build of `duramen-sync`, regions are the simulated computer's non-volatile
 //!   memory, and its model charges streams, flushes and fences.
 //!
 //! # Parts
 //! | module | what it does |
 //! |---|---|
-//! | `region`, `options` | regions, and how they are opened |
-//! | `mapping`, `numa` | mapping memory; on which node it lies |
+//! | `region`, `options` | regions, and the options for opening them |
+//! | `mapping`, `numa` | mapping memory; placing it on a memory node |
 //! | `instructions` | non-temporal stores, flushes and fences of each processor |
-//! | `guarantee` | what survives what, and how that is found out |
+//! | `guarantee` | the platform's guarantee, and its detection |
 //! | `timing` | the timing model |
 //! | `crash`, `image` | the crash model |
 //! | `drain` | draining the buffers of all processors |
 //!
 //! # Safety
 //! Words of a region are read and written like relaxed atomic variables. [`Region::store`] and
-//! [`Region::read`] are therefore safe whatever other threads or processes do: a read gets one of
-//! the values of each word. A caller of [`Region::bytes`] must keep other threads from writing to
-//! the slice. `unsafe` is in `mapping`, `numa`, `instructions` and `region`.
+//! [`Region::read`] are therefore safe whatever other threads or processes do: for each word, a
+//! read returns one of the stored values. A caller of [`Region::bytes`] must keep other threads
+//! from writing to the slice. `unsafe` is in `mapping`, `numa`, `instructions` and `region`.
 
 mod crash;
 mod drain;

@@ -15,13 +15,13 @@ use crate::error::{PmemError, Result};
 use crate::guarantee::{Finding, Guarantee};
 use crate::options::Mode;
 
-/// Mapped memory; with a ring its end is mapped twice in a row.
+/// Mapped memory. With a ring, the ring's part is mapped twice in a row.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     /// Bytes of memory.
     len: usize,
-    /// From here on it is mapped again behind the end.
+    /// The memory from this offset on is mapped again after the end.
     ring_from: usize,
     /// Holds the lock on the file.
     file: OwnedFd,
@@ -40,7 +40,7 @@ impl Mapping {
         // SAFETY: the name is a C string; the result is checked.
         let memory = unsafe { libc::memfd_create(c"duramen-region".as_ptr(), libc::MFD_CLOEXEC) };
         if memory < 0 {
-            return Err(PmemError::system("make", LOCATION));
+            return Err(PmemError::system("create", LOCATION));
         }
         // SAFETY: the descriptor is new, and nothing else owns it.
         let memory = unsafe { OwnedFd::from_raw_fd(memory) };
@@ -54,9 +54,9 @@ impl Mapping {
         check_kind(path, &location)?;
         let (file, is_new) = open(path, mode, &location)?;
         lock(&file, &location)?;
-        let metadata = file.metadata().map_err(|error| system("look at", &location, &error))?;
+        let metadata = file.metadata().map_err(|error| system("read the attributes of", &location, &error))?;
         let is_device = metadata.file_type().is_char_device();
-        // A file that an interrupted creation left has no length yet.
+        // A file left by an interrupted creation has no length yet.
         let is_empty = !is_device && metadata.len() == 0;
         let is_short = !is_device && metadata.len() < len as u64;
         if is_new || is_empty && mode == Mode::OpenOrCreate || is_short && mode == Mode::Grow {
@@ -68,7 +68,7 @@ impl Mapping {
         }
         let on_tmpfs = is_on_tmpfs(path);
         let file = OwnedFd::from(file);
-        // A device is not a file system that could refuse.
+        // Only file systems can refuse MAP_SYNC; a device has none.
         let synchronous = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
         if is_device || can_map(&file, synchronous) {
             let flags = if is_device { libc::MAP_SHARED } else { synchronous };
@@ -122,7 +122,7 @@ impl Mapping {
         self.len
     }
 
-    /// Returns the number of bytes that can be addressed: with a ring, more.
+    /// Returns the number of bytes that can be addressed: more than [`Mapping::len`] with a ring.
     pub(crate) fn reach(&self) -> usize {
         self.len + (self.len - self.ring_from)
     }
@@ -134,7 +134,7 @@ impl Mapping {
         self.base.as_ptr().wrapping_add(at)
     }
 
-    /// Returns the offset in the memory itself of one in the mapping.
+    /// Converts an offset in the mapping to the offset in the memory itself.
     #[inline]
     pub(crate) fn canonical(&self, at: usize) -> usize {
         if at < self.len { at } else { at - (self.len - self.ring_from) }
@@ -162,19 +162,20 @@ fn system(operation: &'static str, location: &str, error: &std::io::Error) -> Pm
     PmemError::System { operation, location: location.to_owned(), reason: error.to_string() }
 }
 
-/// Refuses a file or device that is not memory, before it is opened: opening alone has effects on
-/// some devices.
+/// Refuses a file or device that is not memory. The check comes before the opening, because opening
+/// some devices has effects.
 fn check_kind(path: &Path, location: &str) -> Result<()> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
     let kind = metadata.file_type();
     if kind.is_file() || kind.is_char_device() && is_dax(metadata.rdev()) {
         return Ok(());
     }
-    let reason = "it is neither a file nor a device of persistent memory (DAX); name one of these".to_owned();
+    let reason =
+        "it is neither a file nor a device of persistent memory (DAX); name a file or such a device".to_owned();
     Err(PmemError::System { operation: "map", location: location.to_owned(), reason })
 }
 
-/// Returns whether the system says that the character device is persistent memory.
+/// Returns whether the system reports the character device as persistent memory.
 fn is_dax(device: libc::dev_t) -> bool {
     let link = format!("/sys/dev/char/{}:{}/subsystem", libc::major(device), libc::minor(device));
     Path::new(&link).canonicalize().is_ok_and(|subsystem| subsystem.ends_with("dax"))
@@ -262,7 +263,7 @@ fn is_on_tmpfs(path: &Path) -> bool {
     known && i128::from(about.f_type) == i128::from(libc::TMPFS_MAGIC)
 }
 
-/// Returns what is known of memory of this process.
+/// Returns the finding for memory of this process.
 pub(crate) fn anonymous_finding() -> Finding {
     Finding::new(Guarantee::Nothing, "it is memory of this process")
 }

@@ -1,49 +1,48 @@
-//! On which memory node a region lies.
+//! The memory node of a region.
 
 use duramen_sync::{cost, cpu};
 
 use crate::mapping::Mapping;
 
-/// Where the memory of a region is to lie.
+/// The requested memory nodes for a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
-    /// Wherever the system puts it: for new memory that is the node of the thread that opens the
-    /// region.
+    /// The system chooses: for new memory, the node of the thread that opens the region.
     #[default]
     Anywhere,
-    /// On this node.
+    /// All memory on this node.
     Node(usize),
-    /// Page by page on all nodes in turn.
+    /// The pages on all nodes in turn.
     Striped,
 }
 
 /// The outcome of a [`Placement`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Placed {
-    /// Nothing was asked for.
+    /// No placement was requested.
     Anywhere,
-    /// The memory lies where it was asked to.
+    /// The memory is on the requested nodes.
     AsAsked,
-    /// The machine has one node, so that there is nothing to choose.
+    /// The machine has only one node.
     OneNode,
-    /// The system refused, and the memory lies anywhere; why.
+    /// The system refused the placement, for this reason, and chose the nodes itself.
     Refused(String),
 }
 
 /// The policies of the system call `mbind`.
 const MPOL_BIND: libc::c_int = 2;
 const MPOL_INTERLEAVE: libc::c_int = 3;
-/// Pages that are there already are moved.
+/// Also moves pages that exist already.
 const MPOL_MF_MOVE: libc::c_uint = 2;
 
-/// Puts `mapping` in its place.
+/// Places `mapping` on the requested nodes.
 pub(crate) fn place(mapping: &Mapping, placement: Placement) -> Placed {
     let nodes = nodes();
     simulate(mapping, placement, nodes);
     let (policy, mask) = match placement {
         Placement::Anywhere => return Placed::Anywhere,
         Placement::Node(node) if node >= nodes => {
-            return Placed::Refused(format!("there is no memory node {node}; there are {nodes}"));
+            return Placed::Refused(format!("there is no memory node {node}; the machine has {nodes}"));
         }
         _ if nodes == 1 => return Placed::OneNode,
         Placement::Node(node) => (MPOL_BIND, 1_u64 << node),

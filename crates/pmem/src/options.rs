@@ -1,4 +1,4 @@
-//! How a region is opened.
+//! Options of regions.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub enum Source {
     File(PathBuf),
     /// Memory of this process.
     Anonymous,
-    /// Simulated persistent memory, which crashes.
+    /// Simulated persistent memory, in which a test can cut the power.
     Simulated(SimMemory),
 }
 
@@ -32,47 +32,48 @@ impl PartialEq for Source {
 
 impl Eq for Source {}
 
-/// Whether a file has to be there.
+/// Whether the file must exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// It is there.
+    /// Opens an existing file.
     Open,
-    /// It is not there, and is made.
+    /// Creates the file, which must not exist.
     Create,
-    /// It is there, and is made longer if it is too short.
+    /// Opens an existing file, and makes it longer if it is too short.
     Grow,
-    /// It is made if it is not there.
+    /// Opens the file, or creates it if it does not exist.
     #[default]
     OpenOrCreate,
 }
 
-/// How a region is opened.
+/// Options for opening a region.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegionOptions {
-    /// Bytes of the region: whole pages of 4096. A file may be longer; the rest is not mapped.
+    /// Size of the region in bytes, a positive multiple of 4096. A longer file is mapped only up to
+    /// this size.
     pub len: u64,
-    /// Whether a file has to be there.
+    /// Whether the file must exist.
     pub mode: Mode,
-    /// From this offset on, a multiple of 4096, the region is a ring: mapped again behind its end,
-    /// so that a range which begins before the end may go on beyond it, and continues here.
+    /// The part of the region from this offset on, a multiple of 4096, is a ring: it is mapped
+    /// again after the region's end. A range that extends past the end continues at this offset.
     pub ring_from: Option<u64>,
     /// The persistence domain that the program is written for.
     pub domain: Domain,
-    /// What the data must survive: otherwise the region is not opened.
+    /// What the data must survive; opening fails if the platform guarantees less.
     pub survive: Survive,
-    /// What the platform guarantees, if the operator has information that the system lacks (a
-    /// machine with batteries, a virtual machine that does not see its host). Without it, the
-    /// guarantee is detected.
+    /// The platform's guarantee, if the operator has information that the system lacks (a machine
+    /// with batteries, a virtual machine that does not see its host). With `None`, the guarantee is
+    /// detected.
     pub stated: Option<Guarantee>,
-    /// On which memory node the region is to lie.
+    /// The memory node for the region.
     pub placement: Placement,
-    /// Times of a modelled device.
+    /// The delays of a modelled device.
     pub timing: Timing,
 }
 
 impl RegionOptions {
-    /// Returns a region of `len` bytes that survives power cuts, for a program that flushes what it
-    /// stores.
+    /// Returns options for a region of `len` bytes that survives power cuts, for a program that
+    /// flushes what it stores.
     pub fn new(len: u64) -> Self {
         Self {
             len,
@@ -89,11 +90,14 @@ impl RegionOptions {
     pub(crate) fn check(&self) -> Result<(usize, usize)> {
         const PAGE: u64 = 4096;
         if self.len == 0 || !self.len.is_multiple_of(PAGE) || self.len > 1 << 46 {
-            return Err(PmemError::invalid("len", "it must be whole pages of 4096 bytes, at least one"));
+            return Err(PmemError::invalid("len", "it must be a multiple of 4096 from 4096 bytes to 64 TiB"));
         }
         let ring_from = self.ring_from.unwrap_or(self.len);
         if !ring_from.is_multiple_of(PAGE) || self.ring_from.is_some() && ring_from >= self.len {
-            return Err(PmemError::invalid("ring_from", "it must be a multiple of 4096 below the length"));
+            return Err(PmemError::invalid(
+                "ring_from",
+                "it must be a multiple of 4096, and less than the length of the region",
+            ));
         }
         Ok((self.len as usize, ring_from as usize))
     }

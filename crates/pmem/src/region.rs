@@ -1,4 +1,4 @@
-//! Regions, and what can be done with them.
+//! Regions: opening, writing and reading them.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use crate::numa::{self, Placed};
 use crate::options::{RegionOptions, Source};
 use crate::timing::Model;
 
-/// Persistent memory, mapped. Shared by reference between threads; dropping it unmaps it, and
-/// writes nothing.
+/// Mapped persistent memory. Threads share it by reference. Dropping it unmaps it and writes
+/// nothing.
 ///
-/// Offsets count bytes from the region's beginning. A range that is not within the region is a
-/// broken invariant of the caller and panics.
+/// Offsets count bytes from the region's beginning. A method panics if a range is not within the
+/// region, because that is a broken invariant of the caller.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
@@ -32,12 +32,13 @@ pub struct Region {
 }
 
 impl Region {
-    /// Opens or makes a region.
+    /// Opens or creates a region.
     ///
     /// # Errors
-    /// [`PmemError::NotDurable`] when what is stored would not survive what it has to;
-    /// [`PmemError::Missing`], [`PmemError::AlreadyExists`], [`PmemError::TooSmall`],
-    /// [`PmemError::Busy`], [`PmemError::InvalidOption`], [`PmemError::System`].
+    /// [`PmemError::NotDurable`] when the data would not survive the failures that
+    /// [`RegionOptions::survive`] requires; [`PmemError::Missing`], [`PmemError::AlreadyExists`],
+    /// [`PmemError::TooSmall`], [`PmemError::Busy`], [`PmemError::InvalidOption`],
+    /// [`PmemError::System`].
     pub fn open(source: &Source, options: &RegionOptions) -> Result<Self> {
         let (len, ring_from) = options.check()?;
         let (mapping, finding, recorder, location) = match source {
@@ -61,7 +62,7 @@ impl Region {
             }
         };
         let guarantee = options.stated.unwrap_or(finding.guarantee);
-        let reason = if options.stated.is_some() { "the operator says so".to_owned() } else { finding.reason };
+        let reason = if options.stated.is_some() { "the option `stated` says so".to_owned() } else { finding.reason };
         if guarantee.survives(options.domain) < options.survive {
             let reason = match (guarantee, options.domain) {
                 (Guarantee::VolatileCache, Domain::DurableCache) => {
@@ -76,30 +77,29 @@ impl Region {
         Ok(Self { mapping, recorder, model, flush, domain: options.domain, guarantee, reason, placed, location })
     }
 
-    // ----- what it is -----
+    // ----- properties -----
 
-    /// Returns the number of bytes of it.
+    /// Returns the region's size in bytes.
     #[allow(clippy::len_without_is_empty, reason = "no region is empty")]
     pub fn len(&self) -> u64 {
         self.mapping.len() as u64
     }
 
-    /// Returns the domain that [`Region::persist`] works for.
+    /// Returns the domain for which [`Region::persist`] makes data durable.
     pub fn domain(&self) -> Domain {
         self.domain
     }
 
-    /// Returns what the platform guarantees, detected or stated.
+    /// Returns the platform's guarantee, detected or stated.
     pub fn guarantee(&self) -> Guarantee {
         self.guarantee
     }
 
-    /// Returns what the region's data survives, if it is not a power cut: for a warning to people.
+    /// Returns a warning if the region's data does not survive a power cut.
     pub fn shortfall(&self) -> Option<String> {
         let survived = self.guarantee.survives(self.domain);
-        (survived < Survive::PowerCut).then(|| {
-            format!("what is stored in `{}` survives {survived}, not a power cut: {}", self.location, self.reason)
-        })
+        (survived < Survive::PowerCut)
+            .then(|| format!("data in `{}` survives {survived}, but not a power cut: {}", self.location, self.reason))
     }
 
     /// Returns the outcome of the requested placement.
@@ -107,20 +107,20 @@ impl Region {
         &self.placed
     }
 
-    /// Returns where it is: a path, or what kind of memory.
+    /// Returns the region's location: a path, or the kind of memory.
     pub fn location(&self) -> &str {
         &self.location
     }
 
-    /// Returns the instruction that flushes lines here.
+    /// Returns the name of the instruction that flushes lines on this processor.
     pub fn flush_instruction(&self) -> &'static str {
         self.flush.name()
     }
 
     // ----- writing -----
 
-    /// Stores `parts`, one after the other, from offset `at` on, through the caches. Whole aligned
-    /// words of 8 bytes are stored in one piece each, and so are the parts of words at the ends.
+    /// Stores `parts`, one after the other, from offset `at` on, through the caches. Each whole
+    /// aligned word of 8 bytes is stored in one piece, and so is each partial word at the ends.
     #[inline]
     pub fn store(&self, at: u64, parts: &[&[u8]]) {
         let bytes = total(parts);
@@ -158,7 +158,7 @@ impl Region {
         self.wrote(bytes);
     }
 
-    /// Stores one word, in the processor's own order of bytes.
+    /// Stores one word, in the processor's byte order.
     ///
     /// # Panics
     /// When `at` is not a multiple of 8.
@@ -168,9 +168,9 @@ impl Region {
         self.store(at, &[&value.to_ne_bytes()]);
     }
 
-    /// Sends the lines that the `len` bytes from `at` touch to the memory, whichever thread has
-    /// stored to them. They are durable when the caller has called [`Region::fence`]; later stores
-    /// are not included.
+    /// Sends the lines that the `len` bytes from `at` touch to the memory, no matter which thread
+    /// stored to them. They are durable after the caller's next [`Region::fence`]; later stores are
+    /// not included.
     #[inline]
     pub fn flush(&self, at: u64, len: usize) {
         let range = self.range(at, len);
@@ -183,9 +183,9 @@ impl Region {
         for_each_line(data, len, |line| unsafe { self.flush.line(line) });
     }
 
-    /// Waits until everything that this thread has streamed or flushed is durable and, where caches
-    /// are durable, everything that it has stored. None of its later stores is visible or durable
-    /// before that.
+    /// Waits until everything that this thread has streamed or flushed is durable. Where caches are
+    /// durable, this includes everything that it has stored. None of its later stores becomes
+    /// visible or durable before that.
     #[inline]
     pub fn fence(&self) {
         instructions::fence();
@@ -200,8 +200,8 @@ impl Region {
         }
     }
 
-    /// Makes what this thread has stored in the `len` bytes from `at` durable in the region's
-    /// domain: flushes, if caches are volatile, and fences.
+    /// Makes durable, in the region's domain, what this thread has stored in the `len` bytes from
+    /// `at`: flushes if caches are volatile, and fences.
     #[inline]
     pub fn persist(&self, at: u64, len: usize) {
         if self.domain == Domain::VolatileCache {
@@ -227,7 +227,7 @@ impl Region {
         });
     }
 
-    /// Reads one word, in the processor's own order of bytes.
+    /// Reads one word, in the processor's byte order.
     ///
     /// # Panics
     /// When `at` is not a multiple of 8.
@@ -242,8 +242,8 @@ impl Region {
     ///
     /// # Safety
     /// No thread writes to the range while the slice lives, under either of its addresses if it is
-    /// in a ring. Earlier writes happened before the call (by a lock, or a release and an acquire),
-    /// after a fence if they were streamed.
+    /// in a ring. Earlier writes happen before the call (ordered by a lock, or by a release and an
+    /// acquire); streamed writes were fenced first.
     pub unsafe fn bytes(&self, at: u64, len: usize) -> &[u8] {
         let range = self.range(at, len);
         // SAFETY: the range is mapped and initialised (zeroed by the system); the caller excludes
@@ -251,8 +251,8 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.mapping.at(range.start), len) }
     }
 
-    /// Lends the `len` bytes from `at`, to be written to as ordinary memory; the caller must then
-    /// call [`Region::wrote_bytes`].
+    /// Lends the `len` bytes from `at` for writing as ordinary memory. After writing, the caller
+    /// must call [`Region::wrote_bytes`].
     ///
     /// # Safety
     /// No other thread reads or writes the range, under either of its addresses, while the slice
@@ -325,8 +325,8 @@ fn total(parts: &[&[u8]]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// Splits `len` bytes from `start` into words: calls `f` with where each word begins, the first
-/// byte within it, and which of the bytes it holds.
+/// Splits `len` bytes from `start` into words. Calls `f` with the start of each word, the first
+/// byte used within the word, and the range of the bytes that the word holds.
 #[inline]
 fn for_each_part(start: usize, len: usize, mut f: impl FnMut(usize, usize, Range<usize>)) {
     let mut done = 0;
@@ -338,7 +338,7 @@ fn for_each_part(start: usize, len: usize, mut f: impl FnMut(usize, usize, Range
     }
 }
 
-/// Stores the parts from `to` on, which is within a mapping, and so are the words at the ends.
+/// Stores the parts from `to` on. The range, with the whole words at its ends, is within a mapping.
 #[inline]
 fn store_words(to: *mut u8, parts: &[&[u8]]) {
     let mut to = to;
@@ -371,11 +371,11 @@ fn store_pieces(to: *mut u8, bytes: &[u8]) {
     });
 }
 
-/// Streams the parts from `to` on, which is aligned; all of them together are whole words.
+/// Streams the parts from the aligned address `to` on. The total length is a multiple of 8.
 #[inline]
 fn stream_words(to: *mut u8, parts: &[&[u8]], flush: Flush) {
     let mut to = to;
-    // A word of which the parts so far had the beginning.
+    // A word of which earlier parts held only the beginning.
     let (mut word, mut filled) = ([0; 8], 0);
     for part in parts {
         let mut rest = *part;

@@ -3,10 +3,10 @@
 //!
 //! After Pelley et al., *Storage Management in the NVRAM Era* (PVLDB 7(2), 2013), section 4.2, and
 //! Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory* (PVLDB 7(10), 2014),
-//! section 5.1: writes and barriers keep the processor for a while, counted by its cycle counter,
-//! and all writers of a region share its bandwidth. A writer reserves the time for its bytes with a
-//! compare-and-swap on the time at which the device is next free, and waits until its reservation
-//! ends.
+//! section 5.1: writes and barriers delay the calling thread in a loop on the processor's cycle
+//! counter, and all writers of a region share its bandwidth. A writer reserves the time for its
+//! bytes with a compare-and-swap on the time at which the device is next free, and waits until its
+//! reservation ends.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use duramen_sync::CachePadded;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::clock::Ticks;
 
-/// Times are rounded up to multiples of this, the length of a turn of the waiting loop.
+/// Times are rounded up to multiples of this, the length of one iteration of the waiting loop.
 pub const STEP: Duration = Duration::from_nanos(20);
 
-/// Times of a device, on top of those of the memory that stands in for it. Zero, the default, costs
-/// nothing.
+/// Delays of a modelled device, in addition to the times of the memory that stands in for it. A
+/// delay of zero, the default, costs nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Timing {
-    /// Of each call that writes, such as the insertion of a record into a log.
+    /// Delay of each call that writes, such as the insertion of a record into a log.
     pub write: Duration,
-    /// Of each fence: how long it takes until what was written before is durable.
+    /// Delay of each fence: the time until earlier writes are durable.
     pub barrier: Duration,
-    /// Bytes in a second that all writers of a region share; without it there is no limit.
+    /// Bytes per second that all writers of a region share; `None` is no limit.
     pub bandwidth: Option<NonZeroU64>,
-    /// Of each call that reads.
+    /// Delay of each call that reads.
     pub read: Duration,
 }
 
 impl Timing {
-    /// No times at all.
+    /// No delays.
     pub const NONE: Self =
         Self { write: Duration::ZERO, barrier: Duration::ZERO, bandwidth: None, read: Duration::ZERO };
 
@@ -50,16 +50,16 @@ pub(crate) struct Model {
     write: u64,
     barrier: u64,
     read: u64,
-    /// What a MiB takes; zero without limit.
+    /// Time for one MiB; zero without a limit.
     mebibyte: u64,
-    /// When the device is free again.
+    /// The time at which the device is next free.
     next_free: CachePadded<AtomicU64>,
 }
 
 const MEBIBYTE: u128 = 1 << 20;
 
 impl Model {
-    /// `None` if nothing is to be delayed.
+    /// Returns `None` if all delays are zero.
     pub(crate) fn new(timing: &Timing) -> Option<Self> {
         if timing.is_none() {
             return None;

@@ -68,7 +68,7 @@ impl FromStr for LogEnd {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|end| end.to_string() == name);
-        known.ok_or_else(|| format!("`{name}` is none of {}", Self::ALL.map(|end| end.to_string()).join(", ")))
+        known.ok_or_else(|| format!("`{name}` is not one of {}", Self::ALL.map(|end| end.to_string()).join(", ")))
     }
 }
 
@@ -253,10 +253,8 @@ impl World {
 fn in_heap(options: &Options, heap: &SimMemory) -> Options {
     let usual = Options::default();
     let source = Source::Simulated(heap.clone());
-    let heap = HeapOptions {
-        journal_bytes: Some(JOURNAL_BYTES),
-        ..HeapOptions::new(source, heap.len(), heap.domain())
-    };
+    let heap =
+        HeapOptions { journal_bytes: Some(JOURNAL_BYTES), ..HeapOptions::new(source, heap.len(), heap.domain()) };
     Options {
         scheme: Scheme::InPlace(heap),
         logs: usual.logs,

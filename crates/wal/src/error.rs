@@ -14,7 +14,7 @@ pub enum WalError {
     /// The requested space cannot be reserved. Nothing is broken: recycle the log (take a
     /// checkpoint, end long transactions) or free space on the disk, and try again.
     #[error(
-        "the log cannot set {wanted} more bytes aside: {cause}; take a checkpoint so that the log can be recycled, end \
+        "the log cannot reserve {wanted} more bytes: {cause}; take a checkpoint so that the log can be recycled, end \
          long transactions, free disk space or raise `max_bytes`"
     )]
     Full {
@@ -26,8 +26,8 @@ pub enum WalError {
 
     /// The log's bytes differ from what was written and hardened there.
     #[error(
-        "log segment {segment:016x} is damaged at byte {offset}: {reason}; restore from a backup, or read what is left \
-         with a `LogReader`"
+        "log segment {segment:016x} is damaged at byte {offset}: {reason}; restore from a backup, or read the \
+         remaining records with a `LogReader`"
     )]
     Corrupt {
         /// Number of the segment; its file is `log/<number in 16 hexadecimal digits>.log`.
@@ -73,7 +73,8 @@ pub enum WalError {
 
     /// The log was written in a format that this version does not read.
     #[error(
-        "the log has format version {found}, this program reads version {supported}; use the program that wrote it"
+        "the log has format version {found}, but this program reads version {supported}; open it with the program that \
+         wrote it"
     )]
     WrongVersion {
         /// Version in the file.
@@ -102,8 +103,8 @@ pub enum WalError {
 
     /// The end of the log is in persistent memory, but the log was opened without it.
     #[error(
-        "the end of the log in `{location}` is in persistent memory, in the ring with the number {number:016x}; open it with the \
-         log device `nvm` and that region"
+        "the end of the log in `{location}` is in persistent memory, in ring number {number:016x}; open the log with \
+         the log device `nvm` and the region of that ring"
     )]
     RingNeeded {
         /// Where the log is.
@@ -116,8 +117,8 @@ pub enum WalError {
     /// After a crash the logs may have been cut and continued differently, so the pieces may not
     /// belong together.
     #[error(
-        "the logs in `{location}` were left before the {than} got its segment {segment:016x} of {log}, and may have gone on \
-         otherwise since; give the logs as they were last, or leave them out"
+        "the logs in `{location}` are older than segment {segment:016x} of {log} in the {than}, and may have continued \
+         differently since then; supply the latest logs, or omit them"
     )]
     OlderLogs {
         /// Where the copy is.
@@ -139,12 +140,12 @@ pub enum WalError {
         reason: String,
     },
 
-    /// The operating system refused to provide memory or a thread.
-    #[error("the operating system refused {what}: {reason}")]
+    /// The operating system refused to provide memory or a thread, or a thread of the log panicked.
+    #[error("the log cannot {what}: {reason}")]
     System {
-        /// What the log requested.
+        /// What the log cannot do, as a verb phrase.
         what: String,
-        /// The system's reason.
+        /// The cause.
         reason: String,
     },
 
@@ -158,12 +159,13 @@ pub enum WalError {
     },
 
     /// The log has been closed.
-    #[error("the log has been closed; open it again")]
+    #[error("the log is closed; open it again")]
     Closed,
 
     /// A position was given that is not in the log.
     #[error(
-        "{lsn} is not in the log, which reaches from {start} to {end}: what names it is damaged or belongs elsewhere"
+        "{lsn} is not in the log, which extends from {start} to {end}; the file that refers to it is damaged or \
+         belongs to another log"
     )]
     OutOfRange {
         /// The given position (with one log, a GSN is an LSN).
@@ -185,7 +187,9 @@ pub enum WalError {
 
     /// A write or sync of the log failed earlier. What reached the device is unknown, so nothing
     /// more is hardened.
-    #[error("the log stopped after a failure ({first}); close and reopen it, which recovers what was hardened")]
+    #[error(
+        "the log stopped after a failure ({first}); close it and open it again, which recovers every hardened record"
+    )]
     Failed {
         /// The failure that stopped it.
         first: Box<WalError>,

@@ -116,7 +116,7 @@ impl NvmOptions {
         let invalid = |reason: &str| Err(WalError::InvalidOption { option: "device", reason: reason.to_owned() });
         let Timing { write, barrier, read, .. } = self.timing;
         if [write, barrier, read].into_iter().any(|time| time > LONGEST) {
-            return invalid("each of the times that memory is made to take must be at most a second");
+            return invalid("each time of the timing model must be at most one second");
         }
         let mut sources = self.further.iter().chain([&self.source]);
         if sources.any(|source| matches!(source, Source::File(path) if path.as_os_str().is_empty())) {
@@ -139,7 +139,7 @@ impl NvmOptions {
                 }
                 (None, Source::Anonymous) => Source::Anonymous,
                 (None, Source::Simulated(_)) => {
-                    let reason = format!("log {number} needs a region of its own: name it in `further`");
+                    let reason = format!("log {number} needs its own region; name it in `further`");
                     return Err(WalError::InvalidOption { option: "device", reason });
                 }
             },
@@ -246,8 +246,8 @@ impl WalOptions {
             return invalid("logs", "it must be from 1 to 24");
         }
         if self.logs > 1 && self.insert == InsertDesign::Reserved {
-            let reason = "`reserved` hands out space in no particular turn, and several logs need one to keep their \
-                          records in the order of their GSNs; choose another design or one log";
+            let reason = "`reserved` does not assign log space in order, but several logs must keep their records in \
+                          the order of their GSNs; choose another design, or use one log";
             return invalid("insert", reason);
         }
         if !self.ring_bytes.is_power_of_two() || (self.ring_bytes as u64) < MIN_BYTES || self.ring_bytes > 1 << 36 {

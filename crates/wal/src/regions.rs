@@ -53,7 +53,7 @@ impl WalOptions {
             let invalid = |reason| Err(WalError::InvalidOption { option: "device", reason });
             if let Some(file) = file_at(&path, home, files, archive.as_deref()) {
                 return invalid(format!(
-                    "the region `{}` is the file `{}` of the database or of its archive, or would become one; name \
+                    "the region `{}` is, or would become, the file `{}` of the database or of its archive; name \
                      another file",
                     path.display(),
                     file.display()
@@ -62,7 +62,7 @@ impl WalOptions {
             if let Some((other, _)) = regions.iter().find(|(_, other)| is_same(other, &path)) {
                 let path = path.display();
                 return invalid(format!(
-                    "log {other} and log {log} have the same region, `{path}`; each log needs one of its own"
+                    "log {other} and log {log} have the same region, `{path}`; name a separate region for each log"
                 ));
             }
             regions.push((log, path));
@@ -112,8 +112,9 @@ fn check_archive(home: &Path, archive: &Path) -> Result<()> {
         return Ok(());
     };
     let (archive, home) = (archive.display(), home.display());
-    let reason =
-        format!("the archive `{archive}` {relation}, `{home}`; name a directory beside it, on another disk at best");
+    let reason = format!(
+        "the archive `{archive}` {relation}, `{home}`; choose a directory outside it, preferably on another disk"
+    );
     Err(WalError::InvalidOption { option: "archive", reason })
 }
 

@@ -228,7 +228,7 @@ fn an_archive_that_does_not_belong_to_the_log_is_refused() {
     }
     wal.close().unwrap();
     drop(wal);
-    assert!(refusal(reopen(&back, &archive)).contains("gone on otherwise"));
+    assert!(refusal(reopen(&back, &archive)).contains("continued differently"));
 
     // Not archived for a while.
     let wal = open(&disk, InsertDesign::Hybrid).unwrap();

@@ -162,5 +162,5 @@ fn table(lines: &[Line], out: &mut dyn Write) -> Result<()> {
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     writeln!(out, "{table}")?;
     let bytes = lines.first().map_or(0, |line| line.record_bytes);
-    Ok(writeln!(out, "records of {bytes} bytes; medians of {ROUNDS}; cpu time is that of the inserting threads")?)
+    Ok(writeln!(out, "records of {bytes} bytes; medians of {ROUNDS} rounds; cpu time of the inserting threads")?)
 }

@@ -35,7 +35,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     }
     if args.record_bytes.is_some() {
         return Err(Failure::Usage(format!(
-            "`--record-bytes` is for `{LOG_INSERT_BENCH}`, not for `{}`",
+            "`--record-bytes` applies to `{LOG_INSERT_BENCH}`, not to `{}`",
             args.workload
         )));
     }
@@ -44,7 +44,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     if args.open.log.log_device == "file" {
         let only = [args.open.log.domain.is_some(), !args.open.log.region.is_empty(), args.open.log.ring_mb.is_some()];
         if only.contains(&true) {
-            let reason = "`--domain`, `--region` and `--ring-mb` are for `--log-device nvm`";
+            let reason = "`--domain`, `--region` and `--ring-mb` require `--log-device nvm`";
             return Err(Failure::Usage(reason.to_owned()));
         }
     }
@@ -54,8 +54,8 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let found = db.metrics();
     if found.logs != args.logs || found.logs > 1 && found.log_partition != args.partition {
         return Err(Failure::Usage(format!(
-            "the database {} has {} logs (partition: {}) and keeps them; name another directory, or ask for these with \
-             `--logs` and `--partition`",
+            "the database {} has {} logs (partition: {}), which cannot change; name another directory, or give these \
+             values with `--logs` and `--partition`",
             dir.display(),
             found.logs,
             found.log_partition
@@ -63,7 +63,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     }
     narrator.say(&format!("opened {} in {}", dir.display(), format::latency(begin.elapsed())));
     if let Some(recovery) = &recovery {
-        narrator.say(recovery);
+        narrator.say(&format!("recovery: {recovery}"));
     }
     let workload = workload(args, &db)?;
     load(&*workload, &db, narrator)?;
@@ -123,7 +123,7 @@ fn refuse(args: &BenchArgs, others: &[(&str, bool)]) -> Result<()> {
     match of_databases.iter().chain(others).find(|(_, given)| *given) {
         None => Ok(()),
         Some((option, _)) => Err(Failure::Usage(format!(
-            "`{option}` is for benchmarks that run on a database; `{}` has no use for it",
+            "`{option}` applies to benchmarks that run on a database, not to `{}`",
             args.workload
         ))),
     }
@@ -176,7 +176,7 @@ fn load(workload: &dyn Workload<Db>, db: &Db, narrator: Narrator) -> Result<()> 
         LoadOutcome::Present => {}
         LoadOutcome::Loaded { rows } => narrator.say(&format!("loaded {} rows in {time}", format::count(rows))),
         LoadOutcome::Resumed { rows } => {
-            narrator.say(&format!("completed a load that was cut off: {} rows in {time}", format::count(rows)));
+            narrator.say(&format!("completed an interrupted load: {} rows in {time}", format::count(rows)));
         }
     }
     Ok(())

@@ -164,7 +164,7 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
         row(
             "logs",
             format!(
-                "{} by {}; {share:.1} % of waits were for one log at most, {waits:.1} waits for each synchronization",
+                "{} by {}; {share:.1} % of the waits were for at most one log, {waits:.1} waits per synchronization",
                 args.logs, args.partition
             ),
         );
@@ -173,7 +173,7 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     row("log device", domain(args).map_or_else(|| device.to_owned(), |domain| format!("{device}, {domain}")));
     if measured.fences > 0 {
         let (fences, drains) = (format::count(measured.fences), format::count(measured.drains));
-        row("passive group commit", format!("{fences} fences, processors drained {drains} times for stragglers"));
+        row("passive group commit", format!("{fences} fences, {drains} drains of the processors for stragglers"));
     }
     row("commits", format!("{} in {:.2} s", format::count(committed), run.elapsed.as_secs_f64()));
     row("commits/s", format::count(run.throughput() as u64));
@@ -182,7 +182,9 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
             let share = tally.done as f64 / committed as f64 * 100.0;
             let declined = match tally.declined {
                 0 => String::new(),
-                declined => format!(", {} of them without effect, as foreseen", format::count(declined)),
+                declined => {
+                    format!(", {} of them without effect, as the specification foresees", format::count(declined))
+                }
             };
             row("", format!("{kind}: {} ({share:.1} %){declined}", format::count(tally.done)));
         }

@@ -81,7 +81,7 @@ impl Manifest {
         let half = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
         if block[..8] != MAGIC {
-            return Err(no_backup("the manifest does not begin with the mark of one".into()));
+            return Err(no_backup("the file does not begin with the mark of a manifest".into()));
         }
         if half(8) != VERSION {
             return Err(Error::WrongVersion { file: file.into(), found: half(8), supported: VERSION });
@@ -91,14 +91,17 @@ impl Manifest {
             return Err(corrupt("the manifest's checksum is wrong".into()));
         }
         if half(12) as usize != PAGE_SIZE {
-            return Err(no_backup(format!("its pages have {} bytes; this program is built for {PAGE_SIZE}", half(12))));
+            return Err(no_backup(format!(
+                "its pages have {} bytes, but this program is built for pages of {PAGE_SIZE} bytes",
+                half(12)
+            )));
         }
         let control = Control::decode(&block[SECTOR_SIZE..2 * SECTOR_SIZE])
-            .map_err(|defect| corrupt(format!("its checkpoint cannot be used: {defect}")))?;
+            .map_err(|defect| corrupt(format!("its checkpoint is unusable: {defect}")))?;
         let (end, data_bytes) = (Gsn::new(word(32)), word(40));
         let parts = &block[2 * SECTOR_SIZE..3 * SECTOR_SIZE];
         if parts[CRC..] != crc32c(&parts[..CRC]).to_le_bytes() {
-            return Err(corrupt("the checksum of the logs' places is wrong".into()));
+            return Err(corrupt("the checksum of the log positions is wrong".into()));
         }
         let place = |at: usize| Lsn::new(word(2 * SECTOR_SIZE + at));
         let parts: Vec<(Lsn, Lsn)> =
@@ -110,7 +113,7 @@ impl Manifest {
             || control.logs.count == 1 && parts[0].1.get() != end.get()
             || !data_bytes.is_multiple_of(PAGE_SIZE as u64)
         {
-            return Err(corrupt("the manifest holds impossible values".into()));
+            return Err(corrupt("the manifest contains impossible values".into()));
         }
         let (begun, complete) = (Timestamp::from_micros(word(48)), Timestamp::from_micros(word(56)));
         Ok(Self { control, end, data_bytes, begun, complete, parts })
@@ -120,9 +123,9 @@ impl Manifest {
     pub(super) fn read(disk: &dyn Disk) -> Result<Self> {
         if !disk.exists(BACKUP)? {
             let reason = if disk.exists(BACKUP_NEW)? {
-                "the backup was not completed; take it again"
+                "the backup is incomplete; take a new one"
             } else {
-                "there is no file `backup`, with which a backup is complete"
+                "the file `backup`, which every complete backup has, is missing"
             };
             return Err(Error::NotABackup { path: disk.location().into(), reason: reason.into() });
         }

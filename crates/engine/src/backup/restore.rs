@@ -165,7 +165,8 @@ impl Restore {
             .map(|part| LogChain::open(&pieces, control.database, part).map_err(|error| self.explain(error)))
             .collect::<Result<Vec<_>>>()?;
         if let (Some(log), Some(missing)) = (&self.log, chains.iter().find(|chain| !chain.has_log())) {
-            let reason = format!("there is no {}; put it back, or leave the log out", missing.log());
+            let reason =
+                format!("it lacks {}; put it back, or restore without the log in this directory", missing.log());
             return Err(Error::NotADatabase { path: log.location().into(), reason });
         }
         // Before anything is written, so that a point that cannot be restored leaves no trace.
@@ -217,12 +218,13 @@ impl Restore {
         let refuse = |reason: String| Err(Error::NotADatabase { path: log.location().into(), reason });
         if !log.exists(CONTROL)? {
             return refuse(format!(
-                "`{CONTROL}` is missing, which says where several logs end; put it back, or leave the log out"
+                "the file `{CONTROL}`, which records where several logs end, is missing; put it back, or restore \
+                 without the log in this directory"
             ));
         }
         let found = ControlFile::open(&**log)?.control;
         if found.database != of.database {
-            return refuse("it is another database than the one that was backed up".to_owned());
+            return refuse("it is not the database that was backed up".to_owned());
         }
         Ok(found.logs.is_cutting.then_some(found.logs.complete))
     }

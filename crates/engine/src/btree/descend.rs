@@ -124,7 +124,7 @@ impl Store {
             parent = Some(current);
             current = next;
         }
-        Err(broken(tree.root, "the tree is deeper than any tree can be").into())
+        Err(broken(tree.root, "the tree has more levels than a tree can have").into())
     }
 
     /// Returns the leaf for `key`, latched exclusively.

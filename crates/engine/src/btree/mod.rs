@@ -30,7 +30,7 @@ pub(crate) const MAX_LEVELS: usize = 64;
 
 /// The damage of a page that is not the child that its parent refers to.
 pub(crate) const NOT_THE_CHILD: &str =
-    "its table, level or fences are not what its parent says: another version of the page is in its place";
+    "its table, level or fences do not match its parent: another version of the page is in its place";
 
 /// Repeats `attempt` until no other thread interrupts it.
 pub(crate) fn retry<T>(mut attempt: impl FnMut() -> Result<T, Interrupt>) -> Result<T, PoolError> {

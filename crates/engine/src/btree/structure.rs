@@ -89,7 +89,7 @@ impl Store {
         }
         let (parent_slot, child) = Node(&parent[..]).child_for(key);
         if child != node.id() {
-            return Err(broken(parent.id(), "a child is not where its key says").into());
+            return Err(broken(parent.id(), "a child is not at the position of its key").into());
         }
 
         let taken = self.space.take(&self.pool, &*self.scheme, purpose)?;
@@ -169,7 +169,7 @@ impl Store {
         let above = Node(&parent[..]);
         let (at, child) = above.child_for(key);
         if child != node.id() {
-            return Err(broken(parent.id(), "a child is not where its key says").into());
+            return Err(broken(parent.id(), "a child is not at the position of its key").into());
         }
         if above.slot_count() == 0 {
             // An only child: the parent must find a sibling first.

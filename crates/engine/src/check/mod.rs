@@ -130,7 +130,7 @@ impl<'s> Checker<'s> {
 
     fn into_report(mut self) -> CheckReport {
         if self.unlisted > 0 {
-            self.report.problems.push(format!("there are {} more problems", self.unlisted));
+            self.report.problems.push(format!("{} more problems", self.unlisted));
         }
         self.report
     }
@@ -149,7 +149,7 @@ impl<'s> Checker<'s> {
             }
             let name = String::from_utf8_lossy(key).into_owned();
             if name.as_bytes() != key || key.len() > MAX_TABLE_NAME_LEN {
-                self.problem(CATALOG.root, format_args!("the catalog holds the impossible table name `{name}`"));
+                self.problem(CATALOG.root, format_args!("the catalog contains the invalid table name `{name}`"));
             }
             match catalog::decode(value) {
                 Ok(tree) => tables.push((name, tree)),
@@ -163,7 +163,7 @@ impl<'s> Checker<'s> {
                 self.problem(CATALOG.root, format_args!("tables `{other}` and `{name}` have the same id {id}"));
             }
             if id < FIRST_TABLE || next.is_none_or(|next| id >= next) {
-                self.problem(CATALOG.root, format_args!("table `{name}` has the id {id}, which was never given out"));
+                self.problem(CATALOG.root, format_args!("table `{name}` has the id {id}, which was never assigned"));
             }
         }
         tables

@@ -96,9 +96,9 @@ impl Checker<'_> {
         let Some(page) = self.read(id, owner)? else { return Ok(None) };
         let link = Link::read(&page);
         let defect = if page::page_type(&page) != Some(PageType::Overflow) {
-            "a value leads to a page of another type".to_owned()
+            "the chain of a value links to a page of another type".to_owned()
         } else if page::page_id(&page) != id {
-            format!("the page calls itself {}", page::page_id(&page))
+            format!("the header of the page names {}", page::page_id(&page))
         } else if link.chain != reference.chain {
             format!("the page belongs to chain {:#x}, not to {:#x}", link.chain, reference.chain)
         } else if link.place as usize != place {

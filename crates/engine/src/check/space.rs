@@ -58,7 +58,7 @@ impl Checker<'_> {
             let id = bitmap::bitmap_page(group);
             match self.reached.mark(id) {
                 Mark::New => self.report.pages += 1,
-                _ => self.problem(id, "an allocation bitmap is also used as something else"),
+                _ => self.problem(id, "the allocation bitmap is also used for something else"),
             }
         }
         let mut taken_in_file = 0;
@@ -83,11 +83,11 @@ impl Checker<'_> {
                         }
                     }
                 } else if reached && !taken {
-                    self.problem(page, format_args!("the page is in use, but free according to the bitmap in {id}"));
+                    self.problem(page, format_args!("the page is in use, but the bitmap in {id} says that it is free"));
                 }
             }
             if group == 0 && !bitmap::get(&bytes, 0) {
-                self.problem(id, "page 0, which is never used, is free according to the bitmap");
+                self.problem(id, "the bitmap says that page 0 is free, but page 0 is never used");
             }
         }
         self.report_leak(leak);
@@ -99,10 +99,10 @@ impl Checker<'_> {
         let Some(pages) = pages else { return };
         let (first, last) = pages.into_inner();
         let what = match last - first {
-            0 => "the page is allocated and nothing uses it".to_owned(),
-            more => format!("the page and the {more} behind it are allocated and nothing uses them"),
+            0 => "the page is allocated, but nothing uses it".to_owned(),
+            more => format!("the page and the {more} after it are allocated, but nothing uses them"),
         };
-        let doubt = if self.severed { "; they may belong to what could not be reached" } else { "" };
+        let doubt = if self.severed { "; they may belong to pages that could not be reached" } else { "" };
         self.problem(PageId::new(first), format_args!("{what}{doubt}"));
     }
 
@@ -110,11 +110,11 @@ impl Checker<'_> {
     fn read_bitmap(&mut self, id: PageId) -> Result<Option<Vec<u8>>> {
         let Some(bytes) = self.read(id, "allocation bitmap")? else { return Ok(None) };
         let defect = if page::page_type(&bytes) != Some(PageType::Bitmap) {
-            "the page is no allocation bitmap, and should be"
+            "the page should be an allocation bitmap, but is not"
         } else if page::page_id(&bytes) != id {
-            "the allocation bitmap calls itself another page"
+            "the header of the allocation bitmap names another page"
         } else if page::table_id(&bytes) != TableId::ZERO || page::level(&bytes) != 0 {
-            "the allocation bitmap has a table or a level"
+            "the header of the allocation bitmap names a table or a level"
         } else if bytes[PAGE_HEADER_SIZE..BITS].iter().any(|&byte| byte != 0) {
             "reserved bytes of the allocation bitmap are in use"
         } else {

@@ -128,16 +128,18 @@ impl Checker<'_> {
 fn identify(bytes: &[u8], tree: Tree, expected: &Expected<'_>) -> Result<(), String> {
     page::check(bytes)?;
     if page::page_id(bytes) != expected.id {
-        return Err(format!("the page calls itself {}", page::page_id(bytes)));
+        return Err(format!("the header of the page names {}", page::page_id(bytes)));
     }
     if page::table_id(bytes) != tree.table {
         return Err(format!("the page belongs to {}, not to {}", page::table_id(bytes), tree.table));
     }
     let level = page::level(bytes);
     match expected.level {
-        Some(wanted) if wanted != level => Err(format!("the node is at level {level} and should be at level {wanted}")),
+        Some(wanted) if wanted != level => {
+            Err(format!("the node is at level {level}, but should be at level {wanted}"))
+        }
         None if usize::from(level) >= MAX_LEVELS => {
-            Err(format!("the root is at level {level}, higher than trees grow"))
+            Err(format!("the root is at level {level}, above the highest level of a tree"))
         }
         _ => Ok(()),
     }

@@ -304,9 +304,9 @@ pub(crate) enum Defect {
     Foreign,
     #[error("its checksum is wrong")]
     Damaged,
-    #[error("it has format version {0}; this program reads versions {OLDEST_VERSION} to {FORMAT_VERSION}")]
+    #[error("it has format version {0}, but this program reads versions {OLDEST_VERSION} to {FORMAT_VERSION}")]
     Version(u32),
-    #[error("its pages have {0} bytes; this program is built for {PAGE_SIZE}")]
+    #[error("its pages have {0} bytes, but this program is built for pages of {PAGE_SIZE} bytes")]
     PageSize(u32),
 }
 
@@ -400,7 +400,7 @@ fn slots_of(file: &dyn File) -> Result<Slots<Defect>> {
             file: file.path(),
             offset: file.len()?,
             page: None,
-            reason: "the file is shorter than a control file is".into(),
+            reason: "the file is too short for a control file".into(),
         });
     }
     file.read_at(&mut blocks, 0)?;
@@ -423,7 +423,9 @@ fn refuse(file: &str, slots: Slots<Defect>) -> Error {
             Defect::PageSize(found) => {
                 return Error::NotADatabase {
                     path: file.into(),
-                    reason: format!("its pages have {found} bytes; this program is built for {PAGE_SIZE}"),
+                    reason: format!(
+                        "its pages have {found} bytes, but this program is built for pages of {PAGE_SIZE} bytes"
+                    ),
                 };
             }
             Defect::Foreign | Defect::Damaged => {}
@@ -432,7 +434,7 @@ fn refuse(file: &str, slots: Slots<Defect>) -> Error {
     if defects == [Defect::Foreign; 2] {
         return Error::NotADatabase { path: file.into(), reason: "it is not a Duramen control file".into() };
     }
-    Error::Corrupt { file: file.into(), offset: 0, page: None, reason: "both slots fail their checksum".into() }
+    Error::Corrupt { file: file.into(), offset: 0, page: None, reason: "the checksums of both slots are wrong".into() }
 }
 
 #[cfg(test)]

@@ -58,13 +58,13 @@ impl Control {
         }
         if found < named {
             let reason = format!(
-                "it is an older copy of the file: it is of generation {found}, and `{CONTROL}` names {named}; {REMEDY}"
+                "it is an older copy of the file: it has generation {found}, but `{CONTROL}` names {named}; {REMEDY}"
             );
             return corrupt(file, reason);
         }
         if found > named.saturating_add(1) {
             let reason = format!(
-                "it is an older copy of the file: it names generation {named}, and `{file}` is of {found}; {REMEDY}"
+                "it is an older copy of the file: it names generation {named}, but `{file}` has {found}; {REMEDY}"
             );
             return corrupt(CONTROL, reason);
         }

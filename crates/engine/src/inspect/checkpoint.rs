@@ -142,8 +142,8 @@ fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, 
             _ => {}
         }
     }
-    let reason = scanner.stopped_because().unwrap_or("it ends");
-    Err(format!("the log has no end of the checkpoint: at {}, {reason}", scanner.position()))
+    let reason = scanner.stopped_because().unwrap_or("the log ends");
+    Err(format!("the log lacks the end of the checkpoint; reading stopped at {}: {reason}", scanner.position()))
 }
 
 impl From<Control> for ControlSlot {
@@ -190,7 +190,7 @@ impl fmt::Display for CheckpointReport {
             writeln!(f, "log needed from: {}", slot.oldest)?;
             writeln!(f, "next transaction: {}", slot.next_txn.get())?;
             writeln!(f, "groups of pages: {}", slot.groups.max(1))?;
-            let closed = if slot.is_clean { "closed in order" } else { "in use, or not closed in order" };
+            let closed = if slot.is_clean { "closed cleanly" } else { "in use, or not closed cleanly" };
             writeln!(f, "generation: {}, {closed}", slot.generation)?;
             if slot.logs > 1 {
                 writeln!(f, "logs: {}, complete up to {}", slot.logs, slot.complete)?;

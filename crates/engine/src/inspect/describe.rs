@@ -72,7 +72,7 @@ fn parts_of(
             parts.push(if next.is_zero() {
                 "nothing is left to undo".to_owned()
             } else {
-                format!("undo goes on at {}", text::place(next))
+                format!("undo continues at {}", text::place(next))
             });
         }
         Some(Kind::Commit) => {
@@ -81,17 +81,17 @@ fn parts_of(
                 parts.push(format!("at {}", Timestamp::from_micros(micros)));
             }
             if flags & FLAG_HAS_DEFERRED_FREES != 0 {
-                parts.push("pages are still to be given back".into());
+                parts.push("pages remain to be freed".into());
             }
         }
         Some(Kind::End | Kind::CheckpointBegin | Kind::Synchronization) => {}
         Some(Kind::FreeOnCommit) => parts.push(match DeferredFree::decode(payload)? {
-            DeferredFree::OverflowChain { head, chain } => format!("give chain {chain:#x} from {head} on back"),
-            DeferredFree::Tree(tree) => format!("give the tree of {} with its root in {} back", tree.table, tree.root),
+            DeferredFree::OverflowChain { head, chain } => format!("free chain {chain:#x} from {head} on"),
+            DeferredFree::Tree(tree) => format!("free the tree of {} with the root {}", tree.table, tree.root),
         }),
         Some(Kind::CheckpointTransactions) => {
             let (begin, entries) = decode_txns(payload)?;
-            parts.push(format!("of the checkpoint at {begin}: {} transactions", entries.len()));
+            parts.push(format!("checkpoint at {begin}: {} transactions", entries.len()));
             parts.extend(entries.iter().take(ENTRIES).map(|entry| {
                 let last = text::place(entry.last);
                 format!("{} {} from {} to {last}", entry.txn, txn_state(entry.state), entry.first)
@@ -99,12 +99,12 @@ fn parts_of(
         }
         Some(Kind::CheckpointPages) => {
             let (begin, entries) = decode_pages(payload)?;
-            parts.push(format!("of the checkpoint at {begin}: {} pages", entries.len()));
+            parts.push(format!("checkpoint at {begin}: {} pages", entries.len()));
             parts.extend(entries.iter().take(ENTRIES).map(|(page, gsn)| format!("{page} from {gsn} on")));
         }
         Some(Kind::CheckpointEnd) => {
             let CheckpointEnd { begin, next_txn } = CheckpointEnd::decode(payload)?;
-            parts.push(format!("of the checkpoint at {begin}; the next is {next_txn}"));
+            parts.push(format!("checkpoint at {begin}; the next one is {next_txn}"));
         }
         None => parts.push(format!("payload of {} bytes", payload.len())),
     }
@@ -136,14 +136,14 @@ fn operation(page: PageId, op: PageOp<'_>) -> String {
         }
         PageOp::Remove { slot } => format!("remove slot {slot}"),
         PageOp::Truncate { slot, separator } => {
-            format!("cut off from slot {slot} on, upper fence {}", text::key(separator))
+            format!("truncate from slot {slot} on, upper fence {}", text::key(separator))
         }
         PageOp::SplitChild { slot, separator, right } => {
-            format!("split child {slot} at {}, right of it is {right}", text::key(separator))
+            format!("split child {slot} at {}, right sibling {right}", text::key(separator))
         }
         PageOp::MergeChild { slot } => format!("merge child {} into child {slot}", u32::from(slot) + 1),
-        PageOp::Take { bit } => format!("take {}", bit_text(page, bit)),
-        PageOp::GiveBack { bit } => format!("give {} back", bit_text(page, bit)),
+        PageOp::Take { bit } => format!("allocate {}", bit_text(page, bit)),
+        PageOp::GiveBack { bit } => format!("free {}", bit_text(page, bit)),
         PageOp::Retire => "retire".to_owned(),
     }
 }
@@ -159,7 +159,7 @@ fn undo(undo: Undo<'_>) -> String {
             }
             format!("key {key} of {table}: {remove} bytes of the value at {at} become {added}{flags}")
         }
-        Undo::Allocate { page } => format!("give {page} back"),
+        Undo::Allocate { page } => format!("free {page}"),
     }
 }
 
@@ -169,7 +169,7 @@ fn bit_text(bitmap_page: PageId, bit: u32) -> String {
     let (group, _) = bitmap::locate(bitmap_page);
     match (group * bitmap::GROUP_PAGES).checked_add(bit.into()) {
         Some(page) if u64::from(bit) < bitmap::GROUP_PAGES => PageId::new(page).to_string(),
-        _ => format!("bit {bit}, which the bitmap does not have"),
+        _ => format!("bit {bit}, which is outside the bitmap"),
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(operation(PageId::new(9), insert), "insert slot 3 key 0x0001 (2 bytes) value 100 bytes");
         let tree = Tree { root: PageId::new(5), table: TableId::new(16) };
         assert_eq!(undo(Undo::Insert { tree, key: &[0, 1] }), "ghost key 0x0001 (2 bytes) of table 16");
-        assert_eq!(operation(PageId::new(1), PageOp::Take { bit: 7 }), "take page 7");
+        assert_eq!(operation(PageId::new(1), PageOp::Take { bit: 7 }), "allocate page 7");
         assert!(operation(PageId::MAX, PageOp::Take { bit: u32::MAX }).contains("bit"));
         assert_eq!(
             operation(PageId::new(1), PageOp::MergeChild { slot: u16::MAX }),

@@ -160,7 +160,7 @@ impl fmt::Display for PageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} at level {}, {}, {}", self.page, self.page_type, self.level, self.gsn, self.table)?;
         if self.header_page != self.page {
-            write!(f, ", calls itself {}", self.header_page)?;
+            write!(f, ", its header names {}", self.header_page)?;
         }
         write!(f, "\nchecksum: {}", if self.checksum_ok { "ok" } else { "wrong" })?;
         for defect in &self.defects {

@@ -77,7 +77,7 @@ pub fn table(db: &Db, table: &Table) -> Result<TableReport> {
         let node = Node(&bytes[..]);
         let level = node.level();
         if page::table_id(&bytes) != tree.table || wanted.is_some_and(|wanted| wanted != level) {
-            return Err(broken(id, "the page is not the node that its parent means").into());
+            return Err(broken(id, "the page is not the node that its parent refers to").into());
         }
         report.count(node);
         if level > 0 {

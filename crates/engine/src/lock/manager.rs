@@ -87,7 +87,7 @@ use crate::pre_block_hook::PreBlockHook;
 pub(crate) enum LockError {
     /// The transaction is the youngest in a cycle of waiting transactions; after a rollback it may
     /// be retried.
-    #[error("deadlock: the transaction is the youngest in a cycle of {cycle} that wait for each other")]
+    #[error("deadlock: the transaction is the youngest of {cycle} transactions that wait for each other")]
     Deadlock {
         /// Number of transactions that wait in the cycle. One means that the thread waits for
         /// another transaction of its own.

@@ -50,7 +50,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
         State::Empty | State::HalfMade if !options.create => {
             return Err(Error::NotADatabase {
                 path: disk.location().into(),
-                reason: "there is no database, and the option `create` is off".into(),
+                reason: "it holds no database, and the option `create` is off".into(),
             });
         }
         state => {
@@ -109,7 +109,9 @@ fn state_of(disk: &dyn Disk) -> Result<State> {
             if !disk.exists(name)? {
                 return Err(Error::NotADatabase {
                     path: disk.location().into(),
-                    reason: format!("the {what} `{name}` is missing; put it back or restore the database from a copy"),
+                    reason: format!(
+                        "the {what} `{name}` is missing; put it back, or restore the database from a backup"
+                    ),
                 });
             }
         }
@@ -121,7 +123,7 @@ fn state_of(disk: &dyn Disk) -> Result<State> {
         }
         return Err(Error::NotADatabase {
             path: disk.location().into(),
-            reason: format!("its file `{CREATING}` is not Duramen's; choose an empty or new directory"),
+            reason: format!("its file `{CREATING}` is not a file of Duramen; choose an empty or new directory"),
         });
     }
     let mut found = disk.list("")?;
@@ -132,11 +134,11 @@ fn state_of(disk: &dyn Disk) -> Result<State> {
         None => Ok(State::Empty),
         Some(_) if found.iter().any(|name| name == DATA || name == LOG) => Err(Error::NotADatabase {
             path: disk.location().into(),
-            reason: format!("the file `{CONTROL}` is missing; put it back or restore the database from a copy"),
+            reason: format!("the file `{CONTROL}` is missing; put it back, or restore the database from a backup"),
         }),
         Some(name) => Err(Error::NotADatabase {
             path: disk.location().into(),
-            reason: format!("it holds `{name}` and no database; choose an empty or new directory"),
+            reason: format!("it holds `{name}`, but no database; choose an empty or new directory"),
         }),
     }
 }

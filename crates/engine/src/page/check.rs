@@ -27,13 +27,13 @@ macro_rules! ensure {
 /// # Errors
 /// A description of the first defect found.
 pub(crate) fn check(page: &[u8]) -> Result<(), String> {
-    ensure!(page.len() == PAGE_SIZE, "{} bytes are not a page", page.len());
+    ensure!(page.len() == PAGE_SIZE, "a page does not have {} bytes", page.len());
     let node = Node(page);
     let ty = page_type(page);
     let leaf = match ty {
         Some(PageType::Leaf) => true,
         Some(PageType::Inner) => false,
-        _ => return Err(format!("page type {ty:?} is not a node's")),
+        _ => return Err(format!("page type {ty:?} is not the type of a node")),
     };
     ensure!(leaf == (node.level() == 0), "{ty:?} at level {}", node.level());
     check_space(node)?;
@@ -53,7 +53,7 @@ fn check_space(node: Node<&[u8]>) -> Result<(), String> {
     let count = node.field(SLOT_COUNT);
     ensure!(count <= MAX_SLOTS, "{count} slots do not fit into a page");
     let (slots_end, heap) = (SLOTS + count * SLOT_SIZE, node.field(HEAP_START));
-    ensure!(slots_end <= heap && heap <= PAGE_SIZE, "heap start {heap} with slots up to {slots_end}");
+    ensure!(slots_end <= heap && heap <= PAGE_SIZE, "the heap starts at {heap}, but the slots end at {slots_end}");
 
     let flags = node.field(NODE_FLAGS) as u16;
     ensure!(flags & !(HAS_LOWER | HAS_UPPER) == 0, "unknown node flags {flags:#x}");
@@ -61,10 +61,10 @@ fn check_space(node: Node<&[u8]>) -> Result<(), String> {
     for (flag, off, len) in [(HAS_LOWER, LOWER_OFF, LOWER_LEN), (HAS_UPPER, UPPER_OFF, UPPER_LEN)] {
         let (off, len) = (node.field(off), node.field(len));
         if flags & flag != 0 {
-            ensure!(len <= MAX_KEY_LEN, "fence of {len} bytes");
+            ensure!(len <= MAX_KEY_LEN, "a fence has {len} bytes");
             used.push((off, len));
         } else {
-            ensure!(off == 0 && len == 0, "an infinite fence has bytes");
+            ensure!(off == 0 && len == 0, "an infinite fence has a position or a length");
         }
     }
     used.extend((0..count).map(|slot| (node.slot_field(slot, CELL_OFF), node.cell_len(slot))));
@@ -74,16 +74,19 @@ fn check_space(node: Node<&[u8]>) -> Result<(), String> {
     for (off, len) in used {
         if len == 0 {
             // An empty cell cannot overlap anything; the heap may even have shrunk past it.
-            ensure!(off <= PAGE_SIZE, "an empty cell at {off}");
+            ensure!(off <= PAGE_SIZE, "an empty cell is at {off}, outside the page");
             continue;
         }
-        ensure!(off >= end, "bytes {off}..{} overlap what ends at {end}", off + len);
+        ensure!(off >= end, "bytes {off}..{} overlap a cell or fence that ends at {end}", off + len);
         end = off + len;
         total += len;
     }
-    ensure!(end <= PAGE_SIZE, "a cell ends at {end}");
+    ensure!(end <= PAGE_SIZE, "a cell or fence ends at {end}, outside the page");
     let garbage = node.field(GARBAGE);
-    ensure!(total + garbage == PAGE_SIZE - heap, "{total} bytes in use and {garbage} garbage in a heap from {heap}");
+    ensure!(
+        total + garbage == PAGE_SIZE - heap,
+        "{total} used and {garbage} unused bytes do not fill the heap from {heap}"
+    );
     Ok(())
 }
 
@@ -94,30 +97,30 @@ fn check_fences(node: Node<&[u8]>) -> Result<(), String> {
         ensure!(lower < upper, "the lower fence is not below the upper fence");
     }
     let (stored, actual) = (node.field(PREFIX_LEN), prefix_len(lower, upper));
-    ensure!(stored == actual, "prefix of {stored} bytes where the fences have {actual} in common");
+    ensure!(stored == actual, "the prefix has {stored} bytes, but the fences share {actual}");
     Ok(())
 }
 
 fn check_slot(node: Node<&[u8]>, slot: usize, leaf: bool) -> Result<(), String> {
     let key_len = node.key_len(slot);
-    ensure!(key_len <= MAX_KEY_LEN, "slot {slot}: key of {key_len} bytes");
+    ensure!(key_len <= MAX_KEY_LEN, "slot {slot}: the key has {key_len} bytes");
     let (suffix, skip) = (node.suffix(slot), node.field(HEAD_SKIP));
     let common = suffix.get(..skip);
     ensure!(
         common.is_some() && common == node.suffix(0).get(..skip),
         "slot {slot}: the head skips the key's own bytes"
     );
-    ensure!(node.head(slot) == head_of(&suffix[skip..]), "slot {slot}: the head is not the key's");
+    ensure!(node.head(slot) == head_of(&suffix[skip..]), "slot {slot}: the head does not match the key");
     let bits = node.slot_field(slot, SLOT_FLAGS) as u16;
     let flags = SlotFlags::from_bits(bits);
-    ensure!(flags.bits() == bits && (leaf || bits == 0), "slot {slot}: flags {bits:#x}");
+    ensure!(flags.bits() == bits && (leaf || bits == 0), "slot {slot}: the flags {bits:#x} are invalid");
     let value_len = node.value_len(slot);
     if leaf {
         let reference = flags.contains(SlotFlags::OVERFLOW);
-        ensure!(!reference || value_len == OVERFLOW_REFERENCE_SIZE, "slot {slot}: reference of {value_len} bytes");
+        ensure!(!reference || value_len == OVERFLOW_REFERENCE_SIZE, "slot {slot}: the reference has {value_len} bytes");
     } else {
-        ensure!(value_len == CHILD_SIZE, "slot {slot}: child of {value_len} bytes");
-        ensure!(!node.child(slot).is_zero(), "slot {slot}: no child");
+        ensure!(value_len == CHILD_SIZE, "slot {slot}: the child pointer has {value_len} bytes");
+        ensure!(!node.child(slot).is_zero(), "slot {slot}: the child pointer is zero");
     }
     Ok(())
 }
@@ -129,7 +132,10 @@ fn check_order(node: Node<&[u8]>, leaf: bool) -> Result<(), String> {
     let mut previous = node.lower_fence().map(|lower| &lower[prefix..]);
     for slot in 0..node.slot_count() {
         let suffix = node.suffix(slot);
-        ensure!(previous.is_none_or(|previous| previous < suffix), "slot {slot}: the key does not ascend");
+        ensure!(
+            previous.is_none_or(|previous| previous < suffix),
+            "slot {slot}: the key is not above the one before it"
+        );
         previous = Some(suffix);
     }
     if let (Some(upper), true) = (node.upper_fence(), node.slot_count() > 0) {

@@ -92,7 +92,7 @@ pub(crate) enum PageDefect {
     #[error("the page is blank")]
     Blank,
     /// The contents do not match the checksum.
-    #[error("the page's checksum is {stored:#010x}, its contents give {computed:#010x}")]
+    #[error("the page stores the checksum {stored:#010x}, but its contents have {computed:#010x}")]
     BadChecksum {
         /// The checksum in the header.
         stored: u32,
@@ -100,13 +100,13 @@ pub(crate) enum PageDefect {
         computed: u32,
     },
     /// The page is intact, but it is another page.
-    #[error("{found} is in the page's place")]
+    #[error("{found} is in its place")]
     WrongPage {
         /// The page id in the header.
         found: PageId,
     },
     /// The type byte has no meaning.
-    #[error("the page's type is {found}, which does not exist")]
+    #[error("the page has the unknown type {found}")]
     BadType {
         /// The type byte in the header.
         found: u8,

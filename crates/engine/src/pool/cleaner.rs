@@ -69,7 +69,7 @@ impl Pool {
             self.cleaner.signal.stop.store(true, Ordering::Release);
             self.cleaner.signal.parker.unpark();
             if thread.join().is_err() {
-                self.poison("the page cleaner died");
+                self.poison("the page cleaner panicked");
             }
         }
     }

@@ -49,7 +49,7 @@ pub(crate) enum PoolError {
         pages: u64,
     },
     /// The system cannot provide that much memory.
-    #[error("the system does not give {} bytes of memory for the buffer pool; lower `pool_bytes`", frames * PAGE_SIZE)]
+    #[error("the system cannot provide {} bytes of memory for the buffer pool; lower `pool_bytes`", frames * PAGE_SIZE)]
     NoMemory {
         /// The requested number of frames.
         frames: usize,
@@ -136,7 +136,7 @@ impl From<PoolError> for Error {
             PoolError::Exhausted { frames } => Self::PoolExhausted { frames },
             PoolError::TooSmall { frames, minimum } => Self::InvalidOption {
                 option: "pool_bytes",
-                reason: format!("{frames} pages are too few; at least {minimum} are needed"),
+                reason: format!("must be at least {minimum} pages, not {frames}"),
             },
             PoolError::HeapFull { .. } => Self::Full { reason: error.to_string() },
             PoolError::NoMemory { .. } => Self::Io { reason: error.to_string() },

@@ -89,11 +89,7 @@ impl PageStore for FilePages {
         let is_believed = least < self.log_end || was_written;
         if is_believed && page::gsn(bytes) < least && !planted!(VersionsNotCompared) && !planted!(FencesNotCompared) {
             let (found, defect) = (page::gsn(bytes), "an older version of the page is in its place");
-            return Err(self.corrupt(
-                id,
-                Damage::Other,
-                format!("{defect}: that of {found}, where {least} was written"),
-            ));
+            return Err(self.corrupt(id, Damage::Other, format!("{defect}: it has {found}, but {least} was written")));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::page::{self, Lines, PageDefect, PageMut, PageType};
 
 /// The advice for a file that does not have the expected generation.
-pub(crate) const REMEDY: &str = "put the file back that was there, or restore the database from a backup";
+pub(crate) const REMEDY: &str = "put the original file back if it still exists";
 
 const DATABASE: usize = page::PAGE_HEADER_SIZE;
 const GENERATION: usize = DATABASE + 16;
@@ -47,10 +47,10 @@ impl Stamp {
         let defect = match page::verify(&bytes, PageId::ZERO) {
             Ok(()) if page::page_type(&bytes) == Some(PageType::Stamp) => return Ok(Self::of_page(&bytes)),
             Ok(()) => "another page is in its place".to_owned(),
-            Err(PageDefect::Blank) => "it is blank, as in files from before the format had stamps".to_owned(),
+            Err(PageDefect::Blank) => "it is blank, as in files of formats without stamps".to_owned(),
             Err(defect) => defect.to_string(),
         };
-        let reason = format!("its stamp, which tells how old the file is, cannot be used: {defect}; {REMEDY}");
+        let reason = format!("its stamp, which tells how old the file is, is unusable: {defect}; {REMEDY}");
         Err(Error::Corrupt { file: data.path(), offset: 0, page: None, reason })
     }
 }

@@ -107,7 +107,9 @@ impl Analysis {
             file: "log".into(),
             offset: begin.get(),
             page: None,
-            reason: format!("the log ends before the checkpoint at {begin} is complete, though it was hardened"),
+            reason: format!(
+                "the log ends before the end of the checkpoint at {begin}, although the checkpoint was hardened"
+            ),
         })
     }
 

@@ -19,6 +19,6 @@ pub(super) fn read_in_chain<T>(place: LogAddress, read: Result<T, WalError>) -> 
 /// Returns the error for a record whose checksum is right and whose contents are impossible.
 pub(super) fn malformed(place: LogAddress) -> Error {
     let log = if place.log().is_zero() { "the log".into() } else { place.log().to_string() };
-    let reason = format!("{Malformed} (the place is an LSN)");
+    let reason = format!("{Malformed} (the byte is an LSN)");
     Error::Corrupt { file: log, offset: place.lsn().get(), page: None, reason }
 }

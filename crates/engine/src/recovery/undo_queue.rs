@@ -95,9 +95,7 @@ impl UndoQueue {
             running.has_returned = true;
             if let Err(error) = finished {
                 if !parts.failures.health.is_closed() {
-                    parts
-                        .failures
-                        .fail(&format!("a transaction that a crash had interrupted could not be finished: {error}"));
+                    parts.failures.fail(&format!("recovery of an interrupted transaction failed: {error}"));
                 }
                 return Err(error);
             }
@@ -117,8 +115,7 @@ struct Running<'a> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.has_returned {
-            self.failures
-                .fail("a transaction that a crash had interrupted could not be finished: a thread has panicked");
+            self.failures.fail("recovery of an interrupted transaction failed: a thread panicked");
         }
         let mut state = self.queue.state.lock();
         state.running -= 1;

@@ -160,7 +160,7 @@ fn damaged() -> Error {
         file: "data".into(),
         offset: CATALOG.root.get() * duramen_types::PAGE_SIZE as u64,
         page: Some(CATALOG.root),
-        reason: "a catalog record does not have the length it should have".into(),
+        reason: "a catalog record has the wrong length".into(),
     }
 }
 

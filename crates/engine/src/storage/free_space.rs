@@ -89,7 +89,7 @@ impl Space {
                 Ok(_) => return Err(broken(id, "an allocation bitmap was overwritten")),
                 Err(error) if !is_absent(&error) => return Err(error),
                 Err(_) if groups < known => {
-                    return Err(broken(id, "an allocation bitmap is lost, and the pages it is for are in use"));
+                    return Err(broken(id, "an allocation bitmap is lost, but its pages are in use"));
                 }
                 Err(_) => break,
             }
@@ -159,7 +159,7 @@ impl Space {
         let (group, bit) = bitmap::locate(id);
         let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
         if !bitmap::get(&bitmap, bit) {
-            return Err(broken(id, "a page that is to be given back is not in use"));
+            return Err(broken(id, "a page to be freed is not in use"));
         }
         let bitmap = mini.include(bitmap);
         mini.apply(index, PageOp::Retire);

@@ -141,16 +141,13 @@ impl Store {
         for place in 0..reference.pages() {
             let page = self.pool.shared(id)?;
             if !is_link(&page, reference.chain, place) {
-                return Err(broken(id, "an overflow chain leads to a page that is not part of it"));
+                return Err(broken(id, "an overflow chain links to a page that is not part of it"));
             }
             value.extend_from_slice(&page[CONTENT..CONTENT + u32_at(&page, LENGTH) as usize]);
             id = PageId::new(u64_at(&page, NEXT));
         }
         if value.len() != reference.len as usize || crc32c(&value) != reference.crc || !id.is_zero() {
-            return Err(broken(
-                reference.head,
-                "an overflow value does not have the length or checksum it should have",
-            ));
+            return Err(broken(reference.head, "an overflow value has the wrong length or checksum"));
         }
         Ok(value)
     }
@@ -190,7 +187,7 @@ impl Store {
         let mut mini = MiniTransaction::new();
         let page = self.pool.exclusive(id)?;
         if page::page_type(&page) == Some(PageType::Free) {
-            return Err(broken(id, "a page that is to be given back is free already"));
+            return Err(broken(id, "a page to be freed is already free"));
         }
         let index = mini.include(page);
         self.space.give_back(&self.pool, &mut mini, index)?;

@@ -181,7 +181,7 @@ impl Txn {
                 Ok(())
             }
             Err(error) => {
-                self.engine.failures().fail(&format!("a rollback could not be completed: {error}"));
+                self.engine.failures().fail(&format!("a rollback failed: {error}"));
                 Err(error)
             }
         }

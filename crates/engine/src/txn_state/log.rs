@@ -249,7 +249,7 @@ impl TxnLog {
         let Some(missing) = self.lacks_reservation(scheme, bytes as u64) else { return Ok(false) };
         if self.txn >= TXN_LIMIT {
             return Err(Error::Poisoned {
-                reason: "the numbers for transactions are used up: copy the data".to_owned(),
+                reason: "all transaction numbers are used; copy the data into a new database".to_owned(),
             });
         }
         let step = missing.next_multiple_of(STEP_BYTES);

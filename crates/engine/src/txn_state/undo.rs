@@ -82,7 +82,7 @@ fn find<'s>(store: &'s Store, tree: Tree, key: &[u8]) -> Result<(Exclusive<'s>, 
     let leaf = store.leaf_exclusive(tree, key)?;
     match Node(&leaf[..]).lower_bound(key) {
         (slot, true) => Ok((leaf, slot)),
-        (_, false) => Err(broken(leaf.id(), "a record that is to be undone is not there")),
+        (_, false) => Err(broken(leaf.id(), "a record to be undone is missing")),
     }
 }
 

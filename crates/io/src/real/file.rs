@@ -56,7 +56,7 @@ impl RealFile {
             (Some(Ended { done }), Ok(len)) => DiskError::new(
                 operation,
                 self.path(),
-                format!("the system stopped after {done} bytes, though the file has {len}"),
+                format!("the system stopped after {done} bytes, although the file has {len}"),
                 ErrorKind::UnexpectedEof,
             ),
             _ => self.error(operation, error),
@@ -195,7 +195,7 @@ impl File for RealFile {
         match names::find(self.directory.as_fd(), &self.name) {
             Ok((found, _)) if found == own => Ok(()),
             Ok(_) => Err(moved(&self.path, "another file is in its place")),
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(moved(&self.path, "it is not there any more")),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(moved(&self.path, "it is no longer there")),
             Err(error) => Err(self.error("look for", &error)),
         }
     }

@@ -103,7 +103,7 @@ impl Home {
                 Ok(id) if id == own => Ok(()),
                 Ok(_) => Err(moved(&path, "another directory is in its place")),
                 Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENOTDIR) => {
-                    Err(moved(&path, "it is not there any more"))
+                    Err(moved(&path, "it is no longer there"))
                 }
                 // A process that has given up the right to resolve the path continues.
                 Err(_) => Ok(()),
@@ -121,16 +121,16 @@ impl Home {
 /// Makes the error of a file or directory that has lost its name since it was opened.
 pub(super) fn moved(path: &Path, what: &str) -> DiskError {
     let reason = format!(
-        "{what}: somebody has moved or replaced it while it was open. What has been acknowledged is in the files that were \
-         moved, and nothing has been written to what is there now; put them back, or open them where they are"
+        "{what}: it was moved or replaced while it was open. The moved files hold all acknowledged data, and nothing \
+         was written to the files that are there now; move the files back, or open them at their new place"
     );
-    DiskError::new("go on with", path.display().to_string(), reason, ErrorKind::NotFound)
+    DiskError::new("continue with", path.display().to_string(), reason, ErrorKind::NotFound)
 }
 
 /// Makes the error of a directory whose name belongs to another kind of file.
 pub(super) fn not_a_directory(path: &Path) -> DiskError {
     let reason = match fs::read_link(path) {
-        Ok(target) if !path.exists() => format!("it is a link that leads nowhere (to `{}`)", target.display()),
+        Ok(target) if !path.exists() => format!("it is a link to `{}`, which does not exist", target.display()),
         Ok(target) => format!("it is a link to `{}`, which is a file", target.display()),
         Err(_) => "it is a file".to_owned(),
     };

@@ -77,11 +77,11 @@ pub(super) fn try_lock(file: &File) -> std::io::Result<bool> {
 /// Makes the error of a second opener of `path`.
 pub(super) fn busy(path: &Path, holder: Option<u32>) -> DiskError {
     let reason = match holder {
-        Some(pid) if pid == std::process::id() => "the database is already open in this process".to_owned(),
-        Some(pid) => format!("the database is already open in process {pid}"),
-        None => "the database is already open elsewhere".to_owned(),
+        Some(pid) if pid == std::process::id() => "it is already open in this process".to_owned(),
+        Some(pid) => format!("it is already open in process {pid}"),
+        None => "it is already open elsewhere".to_owned(),
     };
-    let reason = format!("{reason}, and one opener at a time can use it; removing files does not change that");
+    let reason = format!("{reason}; only one opener can use it at a time, and removing files does not change that");
     DiskError::new("lock", path.display().to_string(), reason, ErrorKind::ResourceBusy)
 }
 

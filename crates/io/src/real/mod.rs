@@ -87,7 +87,7 @@ impl Shared {
         if self.process.is_current() {
             return Ok(());
         }
-        Err(describe(operation, path, &Error::other("this process was forked from the one that opened it")))
+        Err(describe(operation, path, &Error::other("this process is a fork of the process that opened it")))
     }
 }
 
@@ -113,7 +113,7 @@ impl RealDisk {
             && names::accepts_direct(home.handle(), LOCK_FILE)
                 .map_err(|error| describe("open", &home.path_of(LOCK_FILE), &error))?;
         let note = (options.direct && !direct)
-            .then(|| format!("the file system of `{named}` refuses direct I/O; its cache is used"));
+            .then(|| format!("the file system of `{named}` does not support direct I/O; I/O uses the page cache"));
         let shared =
             Shared { counters: Counters::default(), rings, dsync: AtomicBool::new(true), process: Process::current() };
         Ok(Self { home: Arc::new(home), direct, note, shared: Arc::new(shared) })

@@ -13,7 +13,7 @@ use super::sys::retry;
 pub(super) type FileId = (u64, u64);
 
 fn c_string(name: &str) -> Result<CString> {
-    CString::new(name).map_err(|_| Error::new(ErrorKind::InvalidInput, "the name has a zero byte"))
+    CString::new(name).map_err(|_| Error::new(ErrorKind::InvalidInput, "the name contains a zero byte"))
 }
 
 /// Opens `name`, with these flags and, if it is created, this mode.

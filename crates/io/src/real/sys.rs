@@ -34,7 +34,7 @@ pub(super) fn retry(mut call: impl FnMut() -> isize) -> Result<usize> {
 
 /// A read ended before it had all requested bytes.
 #[derive(Debug, thiserror::Error)]
-#[error("reading ended after {done} bytes")]
+#[error("the read ended after {done} bytes")]
 pub(super) struct Ended {
     /// Bytes that were read.
     pub(super) done: usize,
@@ -45,7 +45,7 @@ pub(super) fn checked(count: usize, asked: usize) -> Result<usize> {
     if count <= asked {
         return Ok(count);
     }
-    Err(Error::other(format!("the system says that it has transferred {count} bytes, and was asked for {asked}")))
+    Err(Error::other(format!("the system reports {count} transferred bytes, but only {asked} were requested")))
 }
 
 /// Fills `buf` from `offset`. If the file ends before that, the error is [`Ended`].

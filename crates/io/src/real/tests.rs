@@ -47,7 +47,7 @@ fn missing_homes_are_made_and_unusable_ones_reported() {
     std::os::unix::fs::symlink("nowhere", home.path().join("link")).unwrap();
     refused(&home.path().join("file"), &["cannot create the directory `", "/file`: it is a file"]);
     refused(&home.path().join("file/inner"), &["/file`: it is a file"]);
-    refused(&home.path().join("link"), &["/link`: it is a link that leads nowhere (to `nowhere`)"]);
+    refused(&home.path().join("link"), &["/link`: it is a link to `nowhere`, which does not exist"]);
     // The directory was named as "``".
     refused(Path::new(""), &["its path is empty; the current directory is `.`"]);
     let disk = RealDisk::open(&inner, RealDiskOptions::default()).unwrap();
@@ -70,7 +70,7 @@ fn names_stay_in_the_directory_that_was_opened() {
 
     std::fs::rename(&path, &moved).unwrap();
     let error = disk.verify_home().unwrap_err().to_string();
-    assert!(error.contains("/db`: it is not there any more"), "{error}");
+    assert!(error.contains("/db`: it is no longer there"), "{error}");
     std::fs::create_dir_all(path.join("log")).unwrap();
     std::fs::write(path.join("log/1"), "the other's").unwrap();
     let error = disk.verify_home().unwrap_err().to_string();
@@ -92,7 +92,7 @@ fn names_stay_in_the_directory_that_was_opened() {
     disk.verify_home().unwrap();
     let file = disk.open("data", OpenMode::Existing).unwrap();
     std::fs::rename(path.join("data"), path.join("data.old")).unwrap();
-    assert!(file.verify_name().unwrap_err().to_string().contains("/data`: it is not there any more"));
+    assert!(file.verify_name().unwrap_err().to_string().contains("/data`: it is no longer there"));
     std::fs::write(path.join("data"), "").unwrap();
     assert!(file.verify_name().unwrap_err().to_string().contains("/data`: another file is in its place"));
     std::fs::rename(path.join("log"), path.join("log.old")).unwrap();
@@ -130,7 +130,7 @@ fn impossible_counts_are_errors() {
     assert_eq!(sys::checked(4096, 4096).unwrap(), 4096);
     assert_eq!(sys::checked(0, 4096).unwrap(), 0);
     let error = sys::checked(4097, 4096).unwrap_err().to_string();
-    assert_eq!(error, "the system says that it has transferred 4097 bytes, and was asked for 4096");
+    assert_eq!(error, "the system reports 4097 transferred bytes, but only 4096 were requested");
 }
 
 /// A read that stopped inside a block of a longer file was reported as "the file ends at byte
@@ -149,7 +149,7 @@ fn a_short_read_inside_a_block_says_what_was_read() {
     let short = |done| Error::new(ErrorKind::UnexpectedEof, sys::Ended { done });
     let error = file.read_error(2 * BLOCK_SIZE, 4096, &short(5000)).to_string();
     assert!(error.contains("cannot read 8192 bytes at offset 4096 of `"), "{error}");
-    assert!(error.ends_with("/data`: the system stopped after 5000 bytes, though the file has 12288"), "{error}");
+    assert!(error.ends_with("/data`: the system stopped after 5000 bytes, although the file has 12288"), "{error}");
     let error = file.read_error(2 * BLOCK_SIZE, 8192, &short(4096)).to_string();
     assert!(error.ends_with("the file ends at byte 12288"), "{error}");
 }

@@ -213,7 +213,7 @@ impl SimDisk {
         let inode = state.next_inode;
         state.change_names(Kind::Create, "create", file, |state| {
             if state.names.exists(name) {
-                return Err(DiskError::new("create", file, "it exists already", ErrorKind::AlreadyExists));
+                return Err(DiskError::new("create", file, "it already exists", ErrorKind::AlreadyExists));
             }
             if !state.names.has_directory(directory_of(name)) {
                 return Err(not_found("create", file));
@@ -343,7 +343,7 @@ impl Disk for SimDisk {
         let mut state = self.shared.state.lock();
         state.check_power("lock", LOCATION)?;
         if state.locked {
-            let reason = "the database is already open in this process";
+            let reason = "it is already open in this process";
             return Err(DiskError::new("lock", LOCATION, reason, ErrorKind::ResourceBusy));
         }
         state.locked = true;

@@ -6,13 +6,13 @@ use std::arch::asm;
 
 use super::for_each_line;
 
-/// How lines are flushed.
+/// The instruction that flushes lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flush {
     /// `dc cvap`: to the point of persistence.
     Persistence,
-    /// `dc cvac`: to the point of coherency, which is the same where the kernel does not offer the
-    /// other.
+    /// `dc cvac`: to the point of coherency, which is also the point of persistence where the
+    /// kernel does not offer `dc cvap`.
     Coherency,
 }
 
@@ -47,8 +47,8 @@ impl Flush {
     }
 }
 
-/// Waits until what the caller has stored and flushed has arrived; nothing that the caller stores
-/// afterwards is seen, or durable, before.
+/// Waits until everything that the caller has stored and flushed has arrived. No later store of the
+/// caller becomes visible or durable before that.
 #[inline]
 pub(crate) fn fence() {
     // SAFETY: a barrier touches no memory of ours.
@@ -58,8 +58,8 @@ pub(crate) fn fence() {
 /// Copies `from` to `to`, past the caches if the processor takes the hint, and flushes it.
 ///
 /// # Safety
-/// `to` is aligned to 8 bytes, and as many bytes as `from` has, which is a multiple of 8, may be
-/// written there.
+/// `to` is aligned to 8 bytes. The length of `from` is a multiple of 8, and as many bytes may be
+/// written at `to`.
 #[inline]
 pub(crate) unsafe fn stream(to: *mut u8, from: &[u8], flush: Flush) {
     let (pairs, last) = from.as_chunks::<16>();

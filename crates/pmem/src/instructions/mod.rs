@@ -7,8 +7,8 @@
 //! | fence | `sfence` | `dsb` | a full fence |
 //!
 //! On aarch64 `stnp` is a hint, and what it stores may stay in the caches. Streams are therefore
-//! cleaned to the point of persistence line by line. For other processors no such instructions are
-//! known here, and detection finds no persistent memory either.
+//! cleaned to the point of persistence line by line. For other processors this crate knows no such
+//! instructions, and detection finds no persistent memory.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]

@@ -2,12 +2,12 @@
 
 use duramen_sync::atomic::{Ordering, fence as full_fence};
 
-/// How lines are flushed: not at all.
+/// Stands for the missing flush instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Flush;
 
 impl Flush {
-    /// There is no instruction to be found.
+    /// Returns the stand-in: there is no instruction to find.
     pub(crate) fn find() -> Self {
         Self
     }
@@ -24,7 +24,7 @@ impl Flush {
     pub(crate) unsafe fn line(self, _line: *const u8) {}
 }
 
-/// Orders what the caller stores.
+/// Orders the caller's stores.
 pub(crate) fn fence() {
     full_fence(Ordering::SeqCst);
 }
@@ -32,8 +32,8 @@ pub(crate) fn fence() {
 /// Copies `from` to `to`.
 ///
 /// # Safety
-/// `to` is aligned to 8 bytes, and as many bytes as `from` has, which is a multiple of 8, may be
-/// written there.
+/// `to` is aligned to 8 bytes. The length of `from` is a multiple of 8, and as many bytes may be
+/// written at `to`.
 pub(crate) unsafe fn stream(to: *mut u8, from: &[u8], _flush: Flush) {
     for (at, word) in from.as_chunks::<8>().0.iter().enumerate() {
         // SAFETY: as the caller says.

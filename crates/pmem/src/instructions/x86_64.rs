@@ -4,14 +4,14 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, __m128i, _mm_clflush, _mm_loadu_si128, _mm_sfence};
 use std::arch::x86_64::{_mm_stream_si64, _mm_stream_si128};
 
-/// How lines are flushed.
+/// The instruction that flushes lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flush {
     /// `clwb`: the line stays in the cache.
     WriteBack,
     /// `clflushopt`: the line leaves the cache.
     Optimized,
-    /// `clflush`: likewise, one after the other.
+    /// `clflush`: the line leaves the cache; flushes execute one after the other.
     Plain,
 }
 
@@ -57,8 +57,8 @@ impl Flush {
     }
 }
 
-/// Waits until the controller has accepted what the caller has streamed and flushed; nothing that
-/// the caller stores afterwards is seen, or durable, before.
+/// Waits until the controller has accepted everything that the caller has streamed and flushed. No
+/// later store of the caller becomes visible or durable before that.
 #[inline]
 pub(crate) fn fence() {
     // SAFETY: every processor of this architecture has the instruction.
@@ -68,8 +68,8 @@ pub(crate) fn fence() {
 /// Copies `from` to `to` past the caches.
 ///
 /// # Safety
-/// `to` is aligned to 8 bytes, and as many bytes as `from` has, which is a multiple of 8, may be
-/// written there.
+/// `to` is aligned to 8 bytes. The length of `from` is a multiple of 8, and as many bytes may be
+/// written at `to`.
 #[inline]
 pub(crate) unsafe fn stream(to: *mut u8, from: &[u8], _flush: Flush) {
     let word = |to: *mut u8, bytes: &[u8; 8]| {

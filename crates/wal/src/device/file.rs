@@ -48,8 +48,8 @@ impl Device for FileDevice {
 /// the last block of the log.
 pub(super) fn buffer(bytes: usize, block: &[u8], end: Lsn) -> Result<Ring> {
     let ring = Ring::new(bytes).map_err(|error| WalError::System {
-        what: format!("{bytes} bytes of memory for the log buffer"),
-        reason: format!("{error}; ask for a smaller one"),
+        what: format!("allocate {bytes} bytes of memory for the log buffer"),
+        reason: format!("{error}; choose a smaller buffer"),
     })?;
     let start = Lsn::new(end.get() - block.len() as u64);
     // SAFETY: no other thread has the ring yet.

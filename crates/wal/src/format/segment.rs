@@ -178,7 +178,7 @@ impl SegmentHeader {
     /// identity.
     pub(crate) fn decode(block: &[u8], number: u64) -> Result<Self> {
         let corrupt = |reason: &str| WalError::Corrupt { segment: number, offset: 0, reason: reason.to_owned() };
-        let Some(sector) = block.first_chunk::<SECTOR_SIZE>() else { return Err(corrupt("the header is cut off")) };
+        let Some(sector) = block.first_chunk::<SECTOR_SIZE>() else { return Err(corrupt("the header is incomplete")) };
         if sector[..8] != MAGIC {
             return Err(corrupt("the file does not begin with the mark of a log segment"));
         }
@@ -211,14 +211,14 @@ impl SegmentHeader {
             ring: u64_at(80),
         };
         if header.number != number {
-            return Err(corrupt(&format!("the header is that of segment {:016x}", header.number)));
+            return Err(corrupt(&format!("the header belongs to segment {:016x}", header.number)));
         }
         let whole = header.segment_bytes.is_multiple_of(BLOCK) && (2 * BLOCK..=1 << 40).contains(&header.segment_bytes);
         if !whole || header.start < FIRST_LSN || !(BLOCK..=1 << 40).contains(&header.ring_bytes) {
-            return Err(corrupt("the header holds impossible values"));
+            return Err(corrupt("the header contains impossible values"));
         }
         if (Geometry { segment_bytes: header.segment_bytes }).checked_base(number) != Some(u64_at(48)) {
-            return Err(corrupt("the LSN in the header is not that of the segment"));
+            return Err(corrupt("the LSN in the header does not match the number of the segment"));
         }
         Ok(header)
     }

@@ -205,7 +205,7 @@ impl FromStr for InsertDesign {
             let names: Vec<_> = Self::ALL.iter().map(|design| format!("`{design}`")).collect();
             WalError::InvalidOption {
                 option: "insert",
-                reason: format!("there is no insertion design `{name}`; there are {}", names.join(", ")),
+                reason: format!("there is no insertion design `{name}`; the designs are {}", names.join(", ")),
             }
         })
     }

@@ -118,7 +118,8 @@ impl Buffer {
 /// or no thread.
 pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     load.validate()?;
-    let system = |error: std::io::Error| WalError::System { what: "memory".to_owned(), reason: error.to_string() };
+    let system =
+        |error: std::io::Error| WalError::System { what: "allocate memory".to_owned(), reason: error.to_string() };
     let capacity = load.ring_bytes as u64;
     let shape = Shape {
         places: load.array_slots,
@@ -216,13 +217,13 @@ impl BufferLoad {
         let most = self.record_bytes.max(self.outlier.map_or(0, |(_, bytes)| bytes));
         let sizes = [Some(self.record_bytes), self.outlier.map(|(_, bytes)| bytes)];
         if sizes.iter().flatten().any(|&bytes| bytes < HEADER_BYTES || !bytes.is_multiple_of(8)) {
-            return invalid("record_bytes", "it must be a multiple of 8 from 48");
+            return invalid("record_bytes", "it must be a multiple of 8, and at least 48");
         }
         if self.thread_local && self.outlier.is_some() {
-            return invalid("outlier", "records of two sizes do not go to thread-local memory");
+            return invalid("outlier", "thread-local memory takes records of one size only");
         }
         if self.logs == 0 || self.arrays == 0 {
-            return invalid("logs", "there must be one, with an array");
+            return invalid("logs", "there must be at least one log, and at least one array");
         }
         if !(1..=64).contains(&self.array_slots) {
             return invalid("array_slots", "it must be from 1 to 64");
@@ -230,7 +231,7 @@ impl BufferLoad {
         if !self.ring_bytes.is_power_of_two() || self.threads == 0 || self.ring_bytes < 4 * self.threads * most {
             return invalid(
                 "ring_bytes",
-                "it must be a power of two, at least four times what all threads insert at a time",
+                "it must be a power of two, and at least four times the bytes that all threads insert at a time",
             );
         }
         Ok(())

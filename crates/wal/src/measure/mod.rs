@@ -134,7 +134,8 @@ pub enum Copying {
 pub fn copies(copying: Copying, load: Load) -> Result<Rate> {
     let options = WalOptions::default();
     load.validate(&options)?;
-    let system = |error: std::io::Error| WalError::System { what: "memory".to_owned(), reason: error.to_string() };
+    let system =
+        |error: std::io::Error| WalError::System { what: "allocate memory".to_owned(), reason: error.to_string() };
     let ring = Arc::new(Ring::new(options.ring_bytes).map_err(system)?);
     let next = Arc::new(CachePadded::new(AtomicU64::new(0)));
     let source = vec![7_u8; load.record_bytes];
@@ -173,7 +174,13 @@ impl Load {
         }
         if self.threads == 0 || self.threads * self.record_bytes > options.ring_bytes {
             let ring = options.ring_bytes;
-            return invalid("threads", format!("there must be one, and their records must fit {ring} bytes together"));
+            return invalid(
+                "threads",
+                format!(
+                    "there must be at least one thread, and one record of each thread must fit into {ring} bytes \
+                     together"
+                ),
+            );
         }
         Ok(())
     }
@@ -203,8 +210,8 @@ impl Load {
             .collect();
         let start = Instant::now();
         go.store(true, Ordering::Release);
-        let threads =
-            spawned.map_err(|error| WalError::System { what: "a thread".to_owned(), reason: error.to_string() })?;
+        let threads = spawned
+            .map_err(|error| WalError::System { what: "start a thread".to_owned(), reason: error.to_string() })?;
         let mut rate = Rate {
             records: 0,
             bytes: 0,

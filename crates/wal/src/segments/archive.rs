@@ -199,8 +199,9 @@ impl Archiver {
                 check_last(&archive, files, last, end)?;
                 if last + 1 < first {
                     return Err(archive.refuse(format!(
-                        "it ends with segment {last:016x}, and the log begins with {first:016x}: what lies between was \
-                         recycled while nothing was archived; archive to an empty directory and take a new backup"
+                        "it ends with segment {last:016x}, but the log begins with segment {first:016x}: the segments \
+                         between them were recycled while nothing was archived; choose an empty directory and take a \
+                         new backup"
                     )));
                 }
                 last + 1
@@ -333,12 +334,16 @@ fn check_last(archive: &ArchiveInUse, files: &SegmentFiles, last: u64, end: Lsn)
     }
     let segment_bytes = files.geometry.segment_bytes;
     if header.segment_bytes != segment_bytes {
-        return Err(archive.refuse(format!("its segments have {} bytes", header.segment_bytes)));
+        return Err(archive.refuse(format!(
+            "its segments have {} bytes, but those of the log have {segment_bytes}; \
+                                           choose an empty directory and take a new backup",
+            header.segment_bytes
+        )));
     }
     let other = || {
         archive.refuse(format!(
-            "its segment {last:016x} is not this log's: the database was put back to an earlier state, and has gone on \
-             otherwise; choose an empty directory and take a new backup"
+            "its segment {last:016x} is not a segment of this log: the database was put back to an earlier state and \
+             then continued differently; choose an empty directory and take a new backup"
         ))
     };
     if files.geometry.base(last + 1) > end.get() {

@@ -182,7 +182,11 @@ impl LogChain {
         for (number, (home, header)) in backup.iter().chain(&archive).chain(&log) {
             if header.segment_bytes != geometry.segment_bytes {
                 let (location, name) = (home.disk().location(), segment_name(identity.log, *number));
-                let reason = format!("`{location}/{name}` has {} bytes, others not", header.segment_bytes);
+                let reason = format!(
+                    "the header of `{location}/{name}` says that segments have {} bytes, unlike the headers of other \
+                     segments",
+                    header.segment_bytes
+                );
                 return Err(WalError::Corrupt { segment: *number, offset: 0, reason });
             }
         }
@@ -337,7 +341,7 @@ impl LogChain {
             let window = at / BLOCK * BLOCK;
             while scanner.position().get() < (window + WINDOW_BYTES).min(cut.get()) {
                 if scanner.next()?.is_none() {
-                    return Err(geometry.corrupt(at, "records that were there are not any more"));
+                    return Err(geometry.corrupt(at, "records that were read before are missing now"));
                 }
             }
             let to = scanner.position().get();

@@ -126,7 +126,7 @@ impl Segments {
         // Acquire, and `end` only afterwards: a thread that gave bytes back inserted before, and
         // this thread sees the end of its insertion.
         if bytes > u64::MAX / 4 {
-            return Err(WalError::Full { wanted: bytes, cause: "no log is as large as that".to_owned() });
+            return Err(WalError::Full { wanted: bytes, cause: "a log cannot have that size".to_owned() });
         }
         let reserved = self.reserved.fetch_add(bytes, Ordering::AcqRel) + bytes;
         let needed = end().get().saturating_add(reserved);
@@ -168,7 +168,7 @@ impl Segments {
         let missing = end.saturating_sub(self.limit.load(Ordering::Relaxed)).div_ceil(data);
         if missing > 0 && !self.may_add(missing) {
             let obstacle = self.retention.obstacle().map(|obstacle| format!(", and {obstacle}")).unwrap_or_default();
-            return Err(full(format!("it may use {} bytes, and needs them{obstacle}", self.limits.max_bytes)));
+            return Err(full(format!("that would exceed its limit of {} bytes{obstacle}", self.limits.max_bytes)));
         }
         while self.limit.load(Ordering::Relaxed) < end {
             self.add(&mut growth, false).map_err(|error| match error {

@@ -90,7 +90,10 @@ pub(crate) fn find(home: &Arc<OpenFiles>, log: LogId, identity: Option<Identity>
         return Err(WalError::WrongDatabase { file: segment_name(log, stranger.number) });
     }
     if let Some(other) = headers.values().find(|header| header.segment_bytes != first.segment_bytes) {
-        let reason = format!("the header says {} bytes, others {}", other.segment_bytes, first.segment_bytes);
+        let reason = format!(
+            "the header says that segments have {} bytes, but other headers say {}",
+            other.segment_bytes, first.segment_bytes
+        );
         return Err(WalError::Corrupt { segment: other.number, offset: 0, reason });
     }
     let geometry = Geometry { segment_bytes: first.segment_bytes };
@@ -116,7 +119,7 @@ pub(crate) fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(
     let corrupt = |offset: u64, reason: String| WalError::Corrupt { segment: number, offset, reason };
     let len = file.len()?;
     if len < BLOCK {
-        return Err(corrupt(len, "the file ends before its header does".to_owned()));
+        return Err(corrupt(len, "the file is shorter than a header".to_owned()));
     }
     let mut block = AlignedBuf::zeroed(BLOCK as usize);
     file.read_at(&mut block, 0)?;
@@ -207,7 +210,7 @@ impl Found {
 /// of what the last flush may have written behind `end`.
 fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64, expected: Gsn) -> Result<()> {
     let damaged = |proof: Lsn| {
-        let reason = format!("hardened records are missing here: the log ends at {end}, but goes on at {proof}");
+        let reason = format!("hardened records are missing here: the log ends at {end}, but continues at {proof}");
         Err(files.geometry.corrupt(end.get(), reason))
     };
     let mut proof = None;

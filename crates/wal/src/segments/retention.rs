@@ -134,10 +134,10 @@ impl Retention {
     pub(crate) fn obstacle(&self) -> Option<String> {
         let state = self.state.lock();
         Some(match state.retainer()? {
-            Retainer::Backup => "a backup under way needs log that could be recycled otherwise".to_owned(),
+            Retainer::Backup => "a backup under way needs log that could otherwise be recycled".to_owned(),
             Retainer::Archive { .. } => {
                 let trouble = state.trouble.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-                format!("log that could be recycled otherwise is not archived yet{trouble}")
+                format!("log that could otherwise be recycled is not archived yet{trouble}")
             }
         })
     }

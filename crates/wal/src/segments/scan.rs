@@ -152,21 +152,21 @@ impl Scanner {
         if !self.fill(length)? {
             // Segments are made before any record that reaches into them is written.
             self.cut_off = in_place;
-            return self.invalid("the record goes on behind the last segment");
+            return self.invalid("the record extends past the last segment");
         }
         let lsn = self.position();
         let identity = self.files.identity;
         if !self.at(length).is_some_and(|bytes| is_intact(bytes, &identity, lsn)) {
-            return self.invalid("the checksum of the record is wrong, or its GSN is not its position");
+            return self.invalid("the checksum of the record is wrong, or its GSN does not match its position");
         }
         if matches!(self.end, End::Hardened(end) if end < lsn.get() + length as u64) {
-            return self.invalid("the record goes on behind the hardened end of the log");
+            return self.invalid("the record extends past the hardened end of the log");
         }
         self.position += length as u64;
         let start = self.window_at + (lsn.get() - self.window_start) as usize;
         self.last = start..start + length;
         if decode(&self.buffer[self.last.clone()], &identity, lsn).is_none() {
-            return self.invalid("the record is shorter than what it must hold");
+            return self.invalid("the record is too short for its contents");
         }
         Ok(self.again())
     }

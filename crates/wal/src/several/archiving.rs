@@ -72,7 +72,7 @@ impl Archiving {
         let worker = Arc::clone(&self.worker);
         let thread = thread::spawn("duramen-log-archive", move || worker.run());
         let thread = thread.map_err(|error| WalError::System {
-            what: "a thread for `duramen-log-archive`".to_owned(),
+            what: "start the thread `duramen-log-archive`".to_owned(),
             reason: error.to_string(),
         })?;
         *self.thread.lock() = Some(thread);

@@ -164,7 +164,7 @@ impl CommitRounds {
         let group = Arc::clone(self);
         let daemon = thread::spawn("duramen-log-group", move || group.run());
         let daemon = daemon.map_err(|error| WalError::System {
-            what: "a thread for `duramen-log-group`".to_owned(),
+            what: "start the thread `duramen-log-group`".to_owned(),
             reason: error.to_string(),
         })?;
         *self.daemon.lock() = Some(daemon);
@@ -405,7 +405,7 @@ impl Drop for EndOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.logs.all()[0].fail(WalError::System {
-                what: "to go on".to_owned(),
+                what: "continue".to_owned(),
                 reason: "the thread that hardens the logs panicked".to_owned(),
             });
             self.0.end();

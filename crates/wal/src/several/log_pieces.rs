@@ -40,7 +40,7 @@ pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&Re
         });
         let cut = read?;
         if let Some(lsn) = disorder {
-            let corrupt = chain.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not grow");
+            let corrupt = chain.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not increase");
             return Err(corrupt.in_log(chain.log()));
         }
         ends.push(cut.at);

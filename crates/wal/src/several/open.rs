@@ -131,8 +131,8 @@ impl Log {
     /// - [`WalError::Disk`], [`WalError::System`].
     pub fn open(disk: &Arc<dyn Disk>, options: &WalOptions, database: [u8; 16], from: Option<Lsn>) -> Result<Self> {
         if options.logs > 1 {
-            let reason =
-                "several logs are found before they are opened, so that it can be made durable where they are cut";
+            let reason = "use `Log::find` for several logs, so that the position at which they are cut can be made \
+                          durable before they are opened";
             return Err(WalError::InvalidOption { option: "logs", reason: reason.to_owned() });
         }
         let known = Known { from: from.as_slice(), ..Known::default() };
@@ -301,7 +301,7 @@ fn read(
         }
     })?;
     if let Some(lsn) = order.disorder {
-        return Err(found.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not grow"));
+        return Err(found.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not increase"));
     }
     // If the log has been cut already, its ring may still hold the end before the cut.
     if let Some(ring) = ring.as_ref().filter(|_| !known.is_cutting) {

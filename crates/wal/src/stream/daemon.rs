@@ -47,8 +47,10 @@ impl Daemons {
 
     fn spawn(&self, name: &str, shared: &Arc<StreamInner>, body: fn(&StreamInner)) -> Result<()> {
         let shared = Arc::clone(shared);
-        let handle = spawn(name, move || body(&shared))
-            .map_err(|error| WalError::System { what: format!("a thread for `{name}`"), reason: error.to_string() })?;
+        let handle = spawn(name, move || body(&shared)).map_err(|error| WalError::System {
+            what: format!("start the thread `{name}`"),
+            reason: error.to_string(),
+        })?;
         self.handles.lock().push(handle);
         Ok(())
     }

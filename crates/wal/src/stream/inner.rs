@@ -378,7 +378,7 @@ impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.fail(WalError::System {
-                what: "to go on".to_owned(),
+                what: "continue".to_owned(),
                 reason: "a thread of the log panicked".to_owned(),
             });
         }

@@ -87,7 +87,7 @@ impl FoundRing {
     pub(crate) fn check_end(&self, end: Lsn) -> Result<()> {
         match self.found.tail {
             Some((_, to)) if to != end => Err(self.ring.refuse(format!(
-                "the log ends at {to} there, and at {end} in the segments: the ring has lost hardened records"
+                "the log ends at {to} in the ring, but at {end} in the segments: the ring has lost hardened records"
             ))),
             _ => Ok(()),
         }

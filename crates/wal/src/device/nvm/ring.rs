@@ -217,7 +217,7 @@ impl NvmRing {
     /// `expected`, or no ring if that is zero. Changes nothing.
     pub(crate) fn find(&self, identity: &Identity, expected: u64) -> Result<Found> {
         let missing = |what: String| {
-            let other = format!("the end of the log is in another ring, with the number {expected:016x}; {what}");
+            let other = format!("the end of the log is in another ring, number {expected:016x}; {what}");
             Err(self.refuse(other))
         };
         let fresh = Found { number: new_number(identity), tail: None };
@@ -227,21 +227,21 @@ impl NvmRing {
         let is_own = header.database == identity.database && header.log == identity.log.get();
         match (header.state, is_own) {
             (State::InUse, false) => {
-                let reason = "another log uses the ring, and it may be the only copy of that log's end; name another \
-                              file or device, or open and close the database that it belongs to";
+                let reason = "another log uses the ring, which may hold the only copy of that log's end; name another \
+                              file or device, or first open and close the database that the ring belongs to";
                 Err(self.refuse(reason.to_owned()))
             }
             (_, false) if expected != 0 => missing("this one belonged to another log".to_owned()),
             (_, false) => Ok(fresh),
             (_, true) if expected != 0 && header.number != expected => {
-                missing(format!("this one has the number {:016x}", header.number))
+                missing(format!("this one has number {:016x}", header.number))
             }
             (_, true) if expected != 0 && !self.is_of_generation() => {
                 let (found, named) = (self.found_generation(), self.generation);
                 let older = if found < named { "the ring" } else { "the database" };
                 Err(self.refuse(format!(
-                    "the ring is of generation {found}, and the database of {named}: {older} is an older copy of what was \
-                     there; put that back"
+                    "the ring has generation {found}, but the database has generation {named}: {older} is an older \
+                     copy; put the latest one back"
                 )))
             }
             (State::InUse, true) if expected != 0 => {
@@ -394,7 +394,7 @@ impl NvmRing {
         while at < limit {
             let durable_before = self.record_at(identity, Lsn::new(at), limit).and_then(|record| record.durable_before);
             if durable_before.is_some_and(|durable| durable > end) {
-                let reason = format!("hardened records are missing: the log ends at {end}, but goes on at {at}");
+                let reason = format!("hardened records are missing: the log ends at {end}, but continues at {at}");
                 return Err(self.refuse(reason));
             }
             at += 8;
@@ -427,8 +427,8 @@ struct RingHeader {
 }
 
 fn not_a_ring() -> String {
-    "it is neither blank nor a ring of a log; name another file or device, or fill this one with zeros if nobody needs \
-     what it holds"
+    "it is neither blank nor a ring of a log; name another file or device, or fill this one with zeros if its contents \
+     are not needed"
         .to_owned()
 }
 
