@@ -73,6 +73,26 @@ pub(crate) struct OpenArgs {
     pub(crate) archive: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) log: LogArgs,
+    #[command(flatten)]
+    pub(crate) heap: HeapArgs,
+}
+
+/// The storage scheme, and the heap of a scheme that has one.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct HeapArgs {
+    /// Storage scheme: wal, in-place (pages in a heap in persistent memory, without a log)
+    /// [default: in-place if the database's directory has a file `heap`, else wal]
+    #[arg(long, value_name = "SCHEME", value_parser = axes::scheme)]
+    pub(crate) scheme: Option<&'static str>,
+    /// Size of a new heap, in MiB; an existing heap grows to it [default: 1024, or the present size]
+    #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(2..=1 << 30))]
+    pub(crate) heap_mb: Option<u64>,
+    /// The part of a new heap that is for journals, in MiB [default: a sixteenth, at most 256]
+    #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) journal_mb: Option<u64>,
+    /// Make each barrier of the heap take this many nanoseconds, to model slower memory
+    #[arg(long, value_name = "NS", value_parser = value_parser!(u64).range(0..=1_000_000_000))]
+    pub(crate) barrier_ns: Option<u64>,
 }
 
 /// The device for the end of the log.
@@ -81,14 +101,14 @@ pub(crate) struct LogArgs {
     /// Device for the end of the log: file, nvm (a ring in persistent memory)
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
-    /// Persistence domain that the ring assumes: durable-cache, volatile-cache [default:
+    /// Persistence domain that the ring or the heap assumes: durable-cache, volatile-cache [default:
     /// volatile-cache]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
-    /// File or device of the ring; a missing file is created. With several logs, each log has a
+    /// File or device of the ring or of the heap; a missing file is created. With several logs, each log has a
     /// ring: repeat the option for the second log and so on. The ring of a log without the option
-    /// is the file of the first ring with the log's number appended [default: `ring` in the
-    /// database's directory]
+    /// is the file of the first ring with the log's number appended [default: `ring` or
+    /// `heap` in the database's directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) region: Vec<PathBuf>,
     /// Size of a new ring, in MiB, a power of two [default: 64]
@@ -109,6 +129,7 @@ impl OpenArgs {
             no_uring: false,
             archive: None,
             log,
+            heap: HeapArgs { scheme: None, heap_mb: None, journal_mb: None, barrier_ns: None },
         }
     }
 }
@@ -201,9 +222,6 @@ pub(crate) struct BenchArgs {
     /// the partition of an existing database
     #[arg(long, value_name = "BY", default_value = "transaction", value_parser = axes::partition)]
     pub(crate) partition: Partition,
-    /// Storage scheme: wal
-    #[arg(long, value_name = "SCHEME", default_value = "wal", value_parser = axes::scheme)]
-    pub(crate) scheme: &'static str,
     /// Isolation level: serializable, read-committed
     #[arg(long, value_name = "LEVEL", default_value = "serializable", value_parser = axes::isolation)]
     pub(crate) isolation: Isolation,
@@ -375,7 +393,10 @@ mod tests {
         let cli = Cli::try_parse_from(["duramen", "bench", "tpcb"]).unwrap();
         let Command::Bench(args) = cli.command else { panic!() };
         assert_eq!((args.clients, args.seconds, args.logs), (16, 10.0, 1));
-        assert_eq!((args.partition, args.open.log.log_device, args.scheme), (Partition::Transaction, "file", "wal"));
+        assert_eq!(
+            (args.partition, args.open.log.log_device, args.open.heap.scheme),
+            (Partition::Transaction, "file", None)
+        );
     }
 
     #[test]

@@ -34,7 +34,7 @@ const PARTITION: Axis = Axis { offered: &["transaction", "page", "round-robin"],
 const LOG_DEVICE: Axis = Axis { offered: &["file", "nvm"], absent: &[] };
 const DOMAIN: Axis = Axis { offered: &["durable-cache", "volatile-cache"], absent: &[] };
 const SCHEME: Axis =
-    Axis { offered: &["wal"], absent: &["in-place", "nvram-group-commit", "pcm-logging", "pcm-basic", "no-pcm"] };
+    Axis { offered: &["wal", "in-place"], absent: &["nvram-group-commit", "pcm-logging", "pcm-basic", "no-pcm"] };
 const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"], absent: &[] };
 
 impl Axis {

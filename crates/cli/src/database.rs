@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use duramen::pmem::{Source, Survive};
-use duramen::{Archive, Db, LogDevice, NvmOptions, Options, RecoveryObserver};
+use duramen::pmem::{Source, Survive, Timing};
+use duramen::{Archive, Db, HeapOptions, LogDevice, NvmOptions, Options, RecoveryObserver, Scheme};
 use duramen_io::{Disk, DiskLock, ReadOnlyDisk};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, Mutex};
@@ -20,15 +20,48 @@ const UNNOTICED: Duration = Duration::from_millis(500);
 /// The file that every database has.
 const CONTROL_FILE: &str = "control";
 
+/// The file with the heap, unless the command line names another.
+const HEAP_FILE: &str = "heap";
+
+/// Returns the name of the storage scheme of the database in `dir`.
+pub(crate) fn scheme(dir: &Path, open: &OpenArgs) -> &'static str {
+    let found = if dir.join(HEAP_FILE).exists() { "in-place" } else { "wal" };
+    open.heap.scheme.unwrap_or(found)
+}
+
+/// Returns an error if an option does not apply to the storage scheme or the log device.
+fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
+    let (has_heap, has_ring) = (scheme == "in-place", open.log.log_device == "nvm");
+    let heap = &open.heap;
+    let of_heap = [heap.heap_mb.is_some(), heap.journal_mb.is_some(), heap.barrier_ns.is_some()];
+    let of_both = [open.log.domain.is_some(), !open.log.region.is_empty()];
+    let usage = |reason: &str| Err(Failure::Usage(reason.to_owned()));
+    match () {
+        () if !has_heap && of_heap.contains(&true) => {
+            usage("`--heap-mb`, `--journal-mb` and `--barrier-ns` require `--scheme in-place`")
+        }
+        () if !has_ring && open.log.ring_mb.is_some() => usage("`--ring-mb` requires `--log-device nvm`"),
+        () if !has_heap && !has_ring && of_both.contains(&true) => {
+            usage("`--domain` and `--region` require `--log-device nvm` or `--scheme in-place`")
+        }
+        () if has_heap && open.log.region.len() > 1 => usage("a heap is one region: give `--region` once"),
+        () => Ok(()),
+    }
+}
+
 /// Engine options for the database in `dir` as the command line asks for them.
 pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
     let defaults = Options::default();
+    let scheme = self::scheme(dir, open);
+    check_applicable(scheme, open)?;
+    let scheme = if scheme == "in-place" { Scheme::InPlace(heap(dir, open)) } else { Scheme::Wal };
     let (log_device, log_buffer_bytes) = match open.log.log_device {
         "nvm" => (LogDevice::Nvm(ring(dir, &open.log)), (open.log.ring_mb.unwrap_or(64) as usize) << 20),
         _ => (LogDevice::File, defaults.log_buffer_bytes),
     };
     let archive = open.archive.as_ref().map(Archive::at).transpose().map_err(duramen::Error::from)?;
     Ok(Options {
+        scheme,
         log_device,
         log_buffer_bytes,
         pool_bytes: (open.pool_mb as usize) << 20,
@@ -56,6 +89,18 @@ pub(crate) fn open(dir: &Path, options: Options, narrator: Narrator) -> Result<D
         bar.finish();
     }
     Ok(opened?)
+}
+
+fn heap(dir: &Path, open: &OpenArgs) -> HeapOptions {
+    let path = open.log.region.first().cloned().unwrap_or_else(|| dir.join(HEAP_FILE));
+    let megabytes = open.heap.heap_mb.unwrap_or(if path.exists() { 2 } else { 1024 });
+    HeapOptions {
+        journal_bytes: open.heap.journal_mb.map(|megabytes| megabytes << 20),
+        // A user who measures on memory that is not persistent gets a warning and no error.
+        survive: Survive::Process,
+        timing: Timing { barrier: Duration::from_nanos(open.heap.barrier_ns.unwrap_or(0)), ..Timing::NONE },
+        ..HeapOptions::new(Source::File(path), megabytes << 20, open.log.domain.unwrap_or_default())
+    }
 }
 
 fn ring(dir: &Path, log: &LogArgs) -> NvmOptions {

@@ -79,6 +79,21 @@ fn counters(metrics: &duramen::Metrics) -> Table {
             format!("{} by {}; the positions below are those of the first log", metrics.logs, metrics.log_partition),
         );
     }
+    match &metrics.heap {
+        Some(heap) => of_heap(heap, &mut row),
+        None => of_log(metrics, &mut row),
+    }
+    if metrics.unredone_pages > 0 {
+        row("pages still to be redone", format::count(metrics.unredone_pages));
+    }
+    row("commits", format::count(metrics.commits));
+    row("aborts", format::count(metrics.aborts));
+    row("deadlocks", format::count(metrics.deadlocks));
+    table
+}
+
+/// Adds the counters of the log.
+fn of_log(metrics: &duramen::Metrics, row: &mut dyn FnMut(&str, String)) {
     row("log start", metrics.log.start.get().to_string());
     row("log durable", metrics.log.durable.get().to_string());
     row("log end", metrics.log.end.get().to_string());
@@ -92,11 +107,13 @@ fn counters(metrics: &duramen::Metrics) -> Table {
     row("log records", format::count(metrics.log.records));
     row("log bytes", format::count(metrics.log.bytes));
     row("log flushes", format!("{}, {}", format::count(metrics.log.flushes), format::bytes(metrics.log.flushed_bytes)));
-    if metrics.unredone_pages > 0 {
-        row("pages still to be redone", format::count(metrics.unredone_pages));
-    }
-    row("commits", format::count(metrics.commits));
-    row("aborts", format::count(metrics.aborts));
-    row("deadlocks", format::count(metrics.deadlocks));
-    table
+}
+
+/// Adds the counters of the heap.
+fn of_heap(heap: &duramen::HeapMetrics, row: &mut dyn FnMut(&str, String)) {
+    row("heap pages", format::count(heap.pages));
+    row("changes of pages", format::count(heap.changes));
+    row("barriers", format::count(heap.barriers));
+    row("journals", format::bytes(heap.journal_bytes));
+    row("journals that are free", format::bytes(heap.journal_bytes_free));
 }

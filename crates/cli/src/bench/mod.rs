@@ -41,13 +41,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     }
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
-    if args.open.log.log_device == "file" {
-        let only = [args.open.log.domain.is_some(), !args.open.log.region.is_empty(), args.open.log.ring_mb.is_some()];
-        if only.contains(&true) {
-            let reason = "`--domain`, `--region` and `--ring-mb` require `--log-device nvm`";
-            return Err(Failure::Usage(reason.to_owned()));
-        }
-    }
+    let scheme = database::scheme(&dir, &args.open);
     let db = database::open(&dir, options(&dir, args)?, narrator)?;
     database::warn_of_shortfall(&db);
     let recovery = database::recovery(&db);
@@ -85,7 +79,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     db.close()?;
 
     let (workload, scale, kinds) = (workload.name(), workload.scale(), workload.kinds());
-    let settings = Settings { workload, scale, kinds, seed, recovery, backup };
+    let settings = Settings { workload, scheme, scale, kinds, seed, recovery, backup };
     let measured = Measured::new(&run, &before, &after, &audit);
     if args.json {
         report::json(args, &settings, &measured, out)?;

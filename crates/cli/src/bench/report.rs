@@ -16,6 +16,8 @@ use crate::format;
 /// What was run, beyond what the command line says.
 pub(super) struct Settings {
     pub(super) workload: &'static str,
+    /// The storage scheme.
+    pub(super) scheme: &'static str,
     pub(super) scale: String,
     /// The kinds of transactions.
     pub(super) kinds: &'static [&'static str],
@@ -43,6 +45,8 @@ pub(super) struct Measured<'a> {
     log_end: u64,
     fences: u64,
     drains: u64,
+    /// With a heap: changes of pages, and barriers.
+    heap: Option<(u64, u64)>,
 }
 
 impl<'a> Measured<'a> {
@@ -63,6 +67,10 @@ impl<'a> Measured<'a> {
             log_end: after.log.hardened_gsn.get(),
             fences: after.log.fences - before.log.fences,
             drains: after.log.drains - before.log.drains,
+            heap: after
+                .heap
+                .zip(before.heap)
+                .map(|(after, before)| (after.changes - before.changes, after.barriers - before.barriers)),
         }
     }
 }
@@ -79,10 +87,15 @@ struct Line<'a> {
     logs: u16,
     partition: String,
     log_device: &'a str,
-    /// Of the log device `nvm`.
+    /// Of the log device `nvm`, or of the heap.
     #[serde(skip_serializing_if = "Option::is_none")]
     domain: Option<String>,
     scheme: &'a str,
+    /// With a heap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_changes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    barriers: Option<u64>,
     committed: u64,
     tps: f64,
     aborted: u64,
@@ -102,8 +115,9 @@ struct Line<'a> {
 }
 
 /// Returns the persistence domain, if the log is in persistent memory.
-fn domain(args: &BenchArgs) -> Option<String> {
-    (args.open.log.log_device == "nvm").then(|| args.open.log.domain.unwrap_or_default().to_string())
+fn domain(args: &BenchArgs, settings: &Settings) -> Option<String> {
+    let is_used = args.open.log.log_device == "nvm" || settings.scheme != "wal";
+    is_used.then(|| args.open.log.domain.unwrap_or_default().to_string())
 }
 
 /// Prints the result as one JSON object on one line.
@@ -119,8 +133,10 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         logs: args.logs,
         partition: args.partition.to_string(),
         log_device: args.open.log.log_device,
-        domain: domain(args),
-        scheme: args.scheme,
+        domain: domain(args, settings),
+        scheme: settings.scheme,
+        page_changes: measured.heap.map(|(changes, _)| changes),
+        barriers: measured.heap.map(|(_, barriers)| barriers),
         committed: run.committed,
         tps: (run.throughput() * 10.0).round() / 10.0,
         aborted: run.aborted,
@@ -169,8 +185,14 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
             ),
         );
     }
-    let device = args.open.log.log_device;
-    row("log device", domain(args).map_or_else(|| device.to_owned(), |domain| format!("{device}, {domain}")));
+    let device = if settings.scheme == "wal" { args.open.log.log_device } else { "heap" };
+    let name = if settings.scheme == "wal" { "log device" } else { settings.scheme };
+    row(name, domain(args, settings).map_or_else(|| device.to_owned(), |domain| format!("{device}, {domain}")));
+    if let Some((changes, barriers)) = measured.heap {
+        let (per_commit, changes) = (barriers as f64 / committed.max(1) as f64, format::count(changes));
+        let barriers = format::count(barriers);
+        row("heap", format!("{changes} changes of pages, {barriers} barriers ({per_commit:.1} for each commit)"));
+    }
     if measured.fences > 0 {
         let (fences, drains) = (format::count(measured.fences), format::count(measured.drains));
         row("passive group commit", format!("{fences} fences, {drains} drains of the processors for stragglers"));
