@@ -101,8 +101,8 @@ impl Bed {
     /// Returns where the files are, for the report.
     pub(crate) fn setting(&self) -> String {
         format!(
-            "Database and log are files on {}. Every commit waits for a durable write of the log, unless the \
-             series is called asynchronous; to each of these writes the latency of the log device is added.",
+            "The database and the log are files on {}. Every commit waits for a durable write of the log, except in \
+             the series named asynchronous; the latency of the log device is added to each of these writes.",
             self.file_system
         )
     }
@@ -223,7 +223,7 @@ fn place(mounts: &str) -> (PathBuf, String) {
     } else {
         (
             std::env::temp_dir(),
-            "the file system of temporary files, whose own latency is added to what is injected".into(),
+            "the file system of temporary files, which adds its own latency to the injected one".into(),
         )
     }
 }

@@ -13,15 +13,13 @@ use crate::result_files::FOLDER;
 const HEAD: &str = "\
 # Reproduction
 
-What the papers found that Duramen is built on, and what Duramen shows on the machine named in each \
-         section. This page is
-generated: `duramen lab run ID... --out DIR` measures, and writes this page and the files that it shows.
+The findings of the papers that Duramen is built on, beside Duramen's results on the machine named in
+each section. This page is generated: `duramen lab run ID... --out DIR` measures, and writes this page
+and its figures.
 
-A finding counts as *reproduced* when each of its parts is within its bound, as *partly reproduced* when \
-         some are. The bounds
-ask for the shape of the paper's figure, and for its ratios within a tolerance; absolute figures belong to the \
-         papers' machines.
-Every verdict is computed from the measured figures.
+A finding counts as *reproduced* if all of its parts are within their bounds, and as *partly reproduced*
+if some are. The bounds check the shape of the paper's figure, and its ratios within a tolerance;
+absolute figures depend on the papers' machines. Every verdict is computed from the measured figures.
 
 ";
 
@@ -72,7 +70,7 @@ fn section(text: &mut String, outcome: &Outcome) {
     if outcome.verdict() != Verdict::Reproduced
         && let Some(difference) = find(&outcome.id).and_then(|experiment| experiment.difference())
     {
-        let _ = write!(text, "\nWhy not everything holds: {difference}.\n");
+        let _ = write!(text, "\nWhy some parts do not hold: {difference}.\n");
     }
     for figure in &outcome.figures {
         let _ = write!(text, "\n![{}]({FOLDER}/{}.svg)\n\n", figure.title, figure.name);
@@ -81,7 +79,7 @@ fn section(text: &mut String, outcome: &Outcome) {
     text.push('\n');
     if outcome.quick {
         text.push_str(
-            "A quick run: few points, each measured for a moment. Its figures show the direction, not more.\n",
+            "A quick run: few points, each measured for a short time. Its figures show only the direction.\n",
         );
     }
     for sentence in &outcome.setting {
@@ -89,12 +87,12 @@ fn section(text: &mut String, outcome: &Outcome) {
     }
     let Conditions { seconds, others, machine } = &outcome.conditions;
     if outcome.world == SIMULATED {
-        let _ = writeln!(text, "In virtual time: the figures are the same on every host.");
+        let _ = writeln!(text, "Measured in virtual time: the figures are the same on every host.");
     } else {
         let _ = writeln!(text, "Machine: {machine}; {}. Took {seconds:.0} s.", outcome.world);
     }
     if let Some(others) = others {
-        let _ = writeln!(text, "Other programs kept {others:.2} of the processors busy meanwhile, on average.");
+        let _ = writeln!(text, "During the run, other programs kept {others:.2} processors busy on average.");
     }
     let _ = write!(text, "\n```sh\n{}\n```\n", outcome.command());
 }
@@ -150,7 +148,7 @@ mod tests {
         let page = document(&[outcome(false)]);
         for words in [
             "| 1.50 | 35 |",
-            "kept 0.25 of",
+            "kept 0.25 processors busy",
             "(reproduction/a1.svg)",
             "at least 10",
             "**reproduced**",

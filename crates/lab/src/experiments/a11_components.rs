@@ -36,7 +36,7 @@ impl Experiment for Components {
             id: "A11",
             title: "the components of Aether added one by one, TPC-B",
             source: "Aether (VLDB Journal 2012), Fig. 12",
-            world: "native (the part on a simulated machine is not there)",
+            world: "native (the part on a simulated machine is A11m)",
             found: "flush pipelining gives 37 %, the scalable log buffer a further 15 %, all together 58 %",
             wanted: "each component gains, and together they give at least 1.5 times the baseline's best throughput",
         }
@@ -44,9 +44,9 @@ impl Experiment for Components {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "with two processors there is nothing for a scalable buffer to gain: 139,000 commits insert less than \
-             a million records a second, at 12 to 20 ns each, which is some 2 % of the time. The systems differ \
-             by more than that from run to run. A11m has 64 contexts",
+            "with two processors a scalable buffer can gain nothing: 139,000 commits insert less than a million \
+             records per second, at 12 to 20 ns each, which is about 2 % of the time. The systems differ by more than \
+             that from run to run. A11m has 64 contexts",
         )
     }
 

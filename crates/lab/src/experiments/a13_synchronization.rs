@@ -30,9 +30,9 @@ impl Experiment for Synchronization {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "an insertion takes 46 ns here, and a synchronization, which brings the clocks of three other logs \
-             forward and notes where they end, 0.14 to 0.2 us more with one thread and 0.25 us with two; 5 % of \
-             two insertions would be 5 ns. In the paper's system an insertion takes an order of magnitude longer",
+            "an insertion takes 46 ns here. A synchronization advances the clocks of three other logs and records \
+             where they end, which takes 0.14 to 0.2 us more with one thread and 0.25 us more with two; 5 % of two \
+             insertions would be 5 ns. In the paper's system an insertion takes an order of magnitude longer",
         )
     }
 
@@ -77,10 +77,10 @@ impl Experiment for Synchronization {
             series,
         };
         let setting = vec![format!(
-            "{LOGS} logs alone, with the buffer `hybrid` and no flushes, a log for each thread. Points are \
-             medians of {rounds} rounds of {} ms, costs those of the rounds' costs. A synchronization brings the \
-             clocks of all other logs forward and notes where they end; what is compared inserts the same records \
-             without.",
+            "{LOGS} logs alone, with the buffer `hybrid` and no flushes, a log for each thread. Points are medians of \
+             {rounds} rounds of {} ms; each cost is the median of the rounds' costs. A synchronization advances the \
+             clocks of all other logs and records where they end; the baseline inserts the same records without \
+             synchronizations.",
             time.as_millis()
         )];
         Ok(Findings { setting, figures: vec![figure], checks })

@@ -33,16 +33,16 @@ impl Experiment for Distributed {
             source: "Aether (VLDB Journal 2012), Table 1",
             world: "native",
             found: "where the log is not the bottleneck, several logs cost 5 to 15 % of the throughput, whether a \
-                    thread uses that of its socket or any",
+                    thread uses the log of its socket or any log",
             wanted: "0 to 20 %",
         }
     }
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "by processor several logs cost nothing here or gain, within what the machine's other work does to a \
-             measurement; at random each round of commits is a write to each of four logs: 2.8 times as many \
-             writes for as many commits of TATP, on two processors that the transactions need",
+            "by processor, several logs cost nothing here or gain, within the noise of the machine's other work. At \
+             random, each round of commits writes to each of four logs: 2.8 times as many writes for the same number \
+             of TATP commits, on two processors that the transactions need",
         )
     }
 

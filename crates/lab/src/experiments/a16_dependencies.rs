@@ -78,10 +78,10 @@ impl Experiment for Dependencies {
             bed.setting(),
             format!("TPC-C, {scale}, {clients} clients on the threads of flush pipelining."),
             format!(
-                "{} records, {} kB of log written while the clients were at work, were dealt out to {LOGS} logs. \
-                 Spread by transaction, all records of a transaction go to one log, and depend on the page's \
-                 previous record in another log; spread by page, all records of a page go to one log, and depend \
-                 on the transaction's previous record in another log. A dependency is tight when the older record \
+                "The clients' {} records, {} kB of log, were distributed over {LOGS} logs. Spread by transaction, all \
+                 records of a transaction go to one log and depend on the page's previous record in another log; \
+                 spread by page, all records of a page go to one log and depend on the transaction's previous record \
+                 in another log. A dependency is tight when the older record \
                  is among the {TIGHT} most recent ones of its log at the time. The graphs show {} kB.",
                 records.0.len(),
                 COUNTED.min(records.bytes()) / 1_000,

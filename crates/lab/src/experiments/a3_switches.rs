@@ -31,8 +31,8 @@ impl Experiment for Switches {
             title: "context switches and use of the processors, with and without flush pipelining, TPC-B",
             source: "Aether (VLDB Journal 2012), Fig. 5",
             world: "native",
-            found: "context switches per second grow with the clients without flush pipelining and stay flat with \
-                    it; only with it are the processors used up",
+            found: "context switches per second grow with the clients without flush pipelining and stay flat with it; \
+                    only with it are the processors fully used",
             wanted: "context switches per commit fall at least 10 times at the largest number of clients, their \
                      rate grows without and stays flat with flush pipelining, and with it the processors are busy",
         }
@@ -40,8 +40,8 @@ impl Experiment for Switches {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "two threads carry all clients, and run out of them before the flush that serves them has ended: 64 \
-             clients are too few for a device of 100 us. Nobody else has anything to do meanwhile",
+            "two threads run all clients, and have no client left to run before the flush that serves them ends: 64 \
+             clients are too few for a device of 100 us, and no other thread has work",
         )
     }
 

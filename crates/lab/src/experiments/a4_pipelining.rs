@@ -43,9 +43,9 @@ impl Experiment for Pipelining {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "the two threads that carry 64 clients run out of them before the flush that serves them has ended, \
+            "the two threads that run 64 clients have no client left to run before the flush that serves them ends, \
              and the processors are idle for two fifths of the time (A3, A17). Asynchronous commit never waits. \
-             To flush earlier, when half of the clients have committed, was tried and changes nothing",
+             Flushing earlier, when half of the clients have committed, was tried and changes nothing",
         )
     }
 

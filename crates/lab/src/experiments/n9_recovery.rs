@@ -42,9 +42,8 @@ impl Experiment for Recovery {
             title: "redo, with analysis, and undo by several threads, four logs by page and by transaction",
             source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), section 3.2 and Table 1",
             world: "native",
-            found: "with logs by page redo is parallel without more ado, and undo has to go from log to log; with \
-                    logs by transaction redo is parallel behind a stage that sorts by page, and undo is simple \
-                    and parallel",
+            found: "with logs by page, redo is parallel at once, but undo must go from log to log; with logs by \
+                    transaction, redo is parallel after a stage that sorts by page, and undo is simple and parallel",
             wanted: "with either layout redo and undo are faster with two threads; redo takes no longer by page, \
                 undo no longer by transaction",
         }
@@ -52,10 +51,10 @@ impl Experiment for Recovery {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "with logs by page analysis, which is one pass with redo, notes a transaction in each log that it \
-             changed pages in, and with logs by transaction once. Of 490 MB of log, one thread, medians of four: \
-             reading 0.66 s by page and 0.60 s by transaction, redo with analysis 2.07 s and 1.97 s, which would \
-             be within the bound",
+            "with logs by page, analysis, which is one pass with redo, records a transaction for each log in which it \
+             changed pages; with logs by transaction, only once. For 490 MB of log and one thread, the medians of four \
+             rounds are: reading 0.66 s by page and 0.60 s by transaction, redo with analysis 2.07 s and 1.97 s, which \
+             would be within the bound",
         )
     }
 
@@ -190,9 +189,9 @@ impl Amount {
         vec![
             bed.setting(),
             format!(
-                "TPC-B, {}, {} transactions since the last checkpoint; {transactions} others, of {changes} \
-                 changes each, are interrupted. Copies of what is left are opened with so many threads: {}. \
-                 Points are the shortest of {rounds} rounds, which other work has disturbed least.",
+                "TPC-B, {}, {} transactions since the last checkpoint; {transactions} others, of {changes} changes \
+                 each, are interrupted. Copies of the crashed database are opened with these numbers of threads: {}. \
+                 Points are the shortest of {rounds} rounds, the one that other work disturbed least.",
                 self.scale,
                 self.committed,
                 logs.join("; ")

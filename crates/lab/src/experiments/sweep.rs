@@ -58,9 +58,8 @@ impl Sweep<'_> {
             rounds => format!("Each point is the median of {rounds} rounds, in which the systems took turns,"),
         };
         format!(
-            "The log device takes {} us. {rounds} for {:.1} s after a warm-up. A client whose commit holds up its \
-             thread has one of its own; where it does not, there is a thread for each processor, and these help \
-             each other.",
+            "The log device takes {} us. {rounds} for {:.1} s after a warm-up. If a commit blocks its thread, each \
+             client has its own thread; otherwise there is one thread for each processor.",
             self.latency.as_micros(),
             self.time.as_secs_f64()
         )

@@ -26,11 +26,11 @@ impl Experiment for Synchronization {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "an insertion into a log of one's own socket takes little, and a synchronization has to fetch what \
-             the other sockets have changed since: with one thread an insertion takes 0.8 us and a \
-             synchronization 0.6 us more, with four threads 3.7 us; with 256 threads and a synchronization every \
-             4 insertions the clock of each log is raised from other sockets 2.5 million times a second, and a \
-             log takes 3.3 million insertions a second instead of 17.9",
+            "an insertion into the log of the thread's own socket takes little, but a synchronization must fetch the \
+             lines that other sockets have changed since: with one thread an insertion takes 0.8 us and a \
+             synchronization 0.6 us more, with four threads 3.7 us more. With 256 threads and a synchronization every \
+             4 insertions, other sockets raise the clock of each log 2.5 million times per second, and a log takes 3.3 \
+             million insertions per second instead of 17.9",
         )
     }
 
@@ -73,9 +73,9 @@ impl Experiment for Synchronization {
         let setting = machines.iter().map(|machine| {
             format!(
                 "Simulated machine: {}. The logs alone, one for each of its {} sockets, with the buffer `hybrid` \
-                 and no flushes; each point is a millisecond of virtual time. A synchronization brings the clocks \
-                 of all other logs forward and notes where they end; what is compared inserts the same records \
-                 without.",
+                 and no flushes; each point is a millisecond of virtual time. A synchronization advances the clocks of \
+                 all other logs and records where they end; the baseline inserts the same records without \
+                 synchronizations.",
                 machine.name, machine.sockets
             )
         });

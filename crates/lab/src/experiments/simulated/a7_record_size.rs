@@ -40,10 +40,10 @@ impl Experiment for RecordSize {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "the groups of C are filled in one after the other, and one context of this machine copies 0.31 GB/s, \
-             as the mutex shows: C is limited by the copying of ten to twelve members at a time, D and CD by the \
-             published bandwidth of memory, of which they reach 10 to 11 GB/s. In the paper that limit lies at \
-             about 2 GB/s, which C reaches here, too",
+            "C fills its groups one after the other, and one context of this machine copies 0.31 GB/s, as the mutex \
+             shows. So the copying of ten to twelve members at a time limits C, and the published memory bandwidth \
+             limits D and CD, which reach 10 to 11 GB/s. In the paper that limit is about 2 GB/s, which C reaches \
+             here, too",
         )
     }
 
@@ -115,8 +115,8 @@ impl Experiment for ThreadLocal {
             title: "log insertions into thread-local memory that stays in a cache",
             source: "Aether (VLDB Journal 2012), section 6.3",
             world: SIMULATED,
-            found: "with the limit of memory bandwidth removed CD goes on scaling with the record size, to 21 \
-                    GB/s, about 10 times the shared buffer's",
+            found: "without the limit of memory bandwidth, CD continues to scale with the record size, to 21 GB/s, \
+                    about 10 times the shared buffer's",
             wanted: "at least 4 times the bandwidth of the shared buffer at 12 kB",
         }
     }

@@ -36,9 +36,9 @@ impl Experiment for Skew {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "CDE is ahead of the paper's CD from outliers of 8 kB on, not only beyond: by 29 %, where 25 % count \
-             as alike here. It lies at the edge: when the slots of the whole pool were used in turn, so that each \
-             had left the caches before it was used again, it was 23 %",
+            "CDE is ahead of the paper's CD from outliers of 8 kB on, not only above: by 29 %, where up to 25 % counts \
+             as alike. The result is at the edge: when the slots of the whole pool were used in turn, so that each had \
+             left the caches before it was used again, the difference was 23 %",
         )
     }
 
@@ -85,8 +85,8 @@ impl Experiment for Skew {
         ];
         let mut setting: Vec<_> = machines.iter().map(|&machine| setting_with(machine, load)).collect();
         setting.push(
-            "The paper's CD is the one in which each waits for its turn to release; the checks are about that. \
-             This log's CD leaves a note instead, which delegates the release as CDE does, but without a queue."
+            "In the paper's CD, each thread waits for its turn to release; the checks are about this CD. In this log's \
+             CD, a thread leaves a note instead, which delegates the release as CDE does, but without a queue."
                 .to_owned(),
         );
         Ok(Findings { setting, figures, checks })

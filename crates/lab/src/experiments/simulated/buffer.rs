@@ -74,9 +74,9 @@ pub(super) fn setting(machine: Machine) -> String {
 pub(super) fn setting_with(machine: Machine, load: BufferLoad) -> String {
     format!(
         "Simulated machine: {}. The log buffer alone, 64 MiB, without flushes, as in section 6.3 of the paper, \
-         with a pool of {} slots; the code is that of the product, its caches, memory and processors are \
-         modelled. Each point is {} ms of virtual time. Counted is what has been filled in: whoever follows the \
-         links of `reserved`, one thread, may be behind at the end.",
+         with a pool of {} slots; the code is that of the product; caches, memory and processors are modelled. Each \
+         point is {} ms of virtual time. The filled-in bytes are counted: the one thread that follows the links of \
+         `reserved` may be behind at the end.",
         machine.name,
         load.slot_pool,
         load.time.as_millis()

@@ -214,7 +214,7 @@ pub(super) fn setting(bench: &Bench) -> String {
     format!(
         "Simulated machine: {}. The whole engine, {workload} with {scale} x {rows_per_unit} rows, on a simulated \
          disk; each measurement is {} ms of virtual time after a warm-up, followed by the workload's audit. \
-         Shares are of the clients' threads' time; the engine's own threads come on top.",
+         Shares are of the time of the clients' threads, without the engine's own threads.",
         machine.name,
         time.as_millis()
     )

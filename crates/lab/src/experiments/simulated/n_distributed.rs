@@ -183,7 +183,7 @@ impl Experiment for WriteDelay {
     fn about(&self) -> About {
         About {
             id: "N2",
-            title: "what memory costs that takes 1.2 us longer for each log record",
+            title: "the cost of memory that takes 1.2 us longer for each log record",
             source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 4",
             world: SIMULATED,
             found: "the delay costs at most 15 % in most cases",
@@ -193,12 +193,12 @@ impl Experiment for WriteDelay {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "a transaction is too short for that here: with one thread one of TPC-B takes 18.6 us, and the delays \
-             of its six insertions 7.4 us more, so they cost 25 to 31 % of the three workloads already. With more \
-             threads pages are latched for longer, too: with 24 of TPC-B, threads wait for latches for 23 % of \
-             the time instead of 14 %, and commits follow each other every 2.9 us instead of 1.7. Latches of the \
-             branches are a part of it only: with ten times as many branches the delay still costs 37 %, with \
-             forty times as many 27 %. With TATP on 48 threads the second thread of a core works while the first \
+            "transactions are too short here: with one thread a TPC-B transaction takes 18.6 us, and the delays of its \
+             six insertions add 7.4 us, so the delays already cost 25 to 31 % of the three workloads. With more \
+             threads, pages are also latched for longer: with 24 threads of TPC-B, threads wait for latches for 23 % \
+             of the time instead of 14 %, and a commit completes every 2.9 us instead of every 1.7 us. The latches of \
+             the branches are only a part of that: with ten times as many branches the delay still costs 37 %, with \
+             forty times as many 27 %. With TATP on 48 threads, the second thread of a core works while the first one \
              waits",
         )
     }
@@ -256,8 +256,8 @@ impl Experiment for FullMixes {
             title: "twenty logs in persistent memory beside one log, complete workloads on 48 contexts",
             source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 6",
             world: SIMULATED,
-            found: "with TATP Aether does nearly as well as many logs, Baseline does not scale; with TPC-C only \
-                    many logs go on scaling past 16 threads",
+            found: "with TATP, Aether does nearly as well as many logs, and Baseline does not scale; with TPC-C, only \
+                    many logs continue to scale past 16 threads",
             wanted: "TX-D at least Aether, Aether above Baseline, at most threads",
         }
     }
@@ -310,7 +310,7 @@ impl Experiment for Stragglers {
             source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), section 5.3",
             world: SIMULATED,
             found: "fewer than one commit in 20,000 needs a signal",
-            wanted: "at least 20,000 commits for each draining, at most threads; all commits, if there was none",
+            wanted: "at least 20,000 commits for each draining, at most threads; all commits, if there was no draining",
         }
     }
 
@@ -348,9 +348,9 @@ impl Experiment for OffCore {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "PG-D is ahead of Baseline: with 24 threads the logs of PG-D make 23 requests per commit, since all \
-             commits go to one of them, at 1.2 million commits/s; that of Baseline 10, at 0.47 million commits/s, \
-             its threads being asleep for 71 % of the time until commits are durable",
+            "PG-D makes more requests than Baseline: with 24 threads the logs of PG-D make 23 requests per commit, \
+             since all commits go to one of them, at 1.2 million commits/s. The log of Baseline makes 10, at 0.47 \
+             million commits/s, because its threads sleep for 71 % of the time until commits are durable",
         )
     }
 
@@ -386,7 +386,8 @@ impl Experiment for Allocation {
             title: "the rings of all logs on one memory node, and striped over all nodes",
             source: "Scalable Logging through Emerging Non-Volatile Memory (VLDB 2014), Fig. 8",
             world: SIMULATED,
-            found: "with all logs on one node PG-V stops scaling past 32 threads; striped it scales as TX-V does",
+            found: "with all logs on one node, PG-V stops scaling past 32 threads; with striped logs it scales as TX-V \
+                    does",
             wanted: "from 24 threads to 48 PG-V on one node grows less than striped, and striped is ahead at most \
                 threads",
         }
@@ -394,10 +395,11 @@ impl Experiment for Allocation {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "where the rings are makes no difference, for there is little to write: with 48 threads the logs of \
-             PG-V write 0.30 GB/s with TATP, and the node's memory takes 28 GB/s, a socket's links 19.2. PG-V \
-             stays behind TX-V with either placement because all its commits go to one log: threads waited there \
-             for 18 to 20 % of the time, those of TX-V for 1 %, in a build somewhat older than this figure",
+            "the placement of the rings makes no difference, because there is little to write: with 48 threads the \
+             logs of PG-V write 0.30 GB/s with TATP, while the node's memory takes 28 GB/s and a socket's links 19.2 \
+             GB/s. PG-V stays behind TX-V with either placement because all its commits go to one log: its threads \
+             waited there for 18 to 20 % of the time, those of TX-V for 1 %, in a build somewhat older than this \
+             figure",
         )
     }
 
