@@ -23,7 +23,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A table of the workload is not there.
-    #[error("there is no table `{name}`: the database was not populated for this workload")]
+    #[error("there is no table `{name}`: the database is not populated for this workload")]
     MissingTable {
         /// Its name.
         name: String,
@@ -37,7 +37,7 @@ pub enum Error {
         source: Box<Error>,
     },
     /// The database was populated for other parameters than the ones asked for.
-    #[error("the database holds {found}, not {wanted}: ask for what it holds, or use another directory")]
+    #[error("the database holds {found}, not {wanted}; choose the size that it holds, or another directory")]
     WrongScale {
         /// What the database holds.
         found: String,

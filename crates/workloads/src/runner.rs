@@ -118,10 +118,12 @@ pub fn run<S: Store>(
     observe: &mut dyn FnMut(Progress),
 ) -> Result<RunReport> {
     if options.clients == 0 || options.agents == 0 {
-        return Err(Error::InvalidParameter { reason: "a run needs at least one client, and a thread for it".into() });
+        return Err(Error::InvalidParameter { reason: "a run needs at least one client and one thread".into() });
     }
     if options.rate.is_some_and(|rate| !(1e-3..=1e9).contains(&rate)) {
-        return Err(Error::InvalidParameter { reason: "a rate is from 0.001 to 10^9 transactions a second".into() });
+        return Err(Error::InvalidParameter {
+            reason: "the rate must be from 0.001 to 10^9 transactions per second".into(),
+        });
     }
     let kinds = workload.kinds().len();
     let shared = Arc::new(Shared::new(options.clients));

@@ -83,13 +83,13 @@ impl Request {
             return Err(Error::InvalidParameter { reason: format!("there is no workload `{name}`") });
         };
         if self.skew.is_some_and(|skew| !(0.0..=10.0).contains(&skew)) {
-            return Err(Error::InvalidParameter { reason: "a skew lies between 0 and 10".into() });
+            return Err(Error::InvalidParameter { reason: "the skew must be from 0 to 10".into() });
         }
         if self.skew.is_some() && matches!(kind, Kind::Tpcc(_)) {
-            return Err(Error::InvalidParameter { reason: "TPC-C has its own skew".into() });
+            return Err(Error::InvalidParameter { reason: "TPC-C has a fixed skew; omit `--skew`".into() });
         }
         if self.ledger.is_some() && !matches!(kind, Kind::Tpcb) {
-            return Err(Error::InvalidParameter { reason: "only `tpcb` keeps a ledger".into() });
+            return Err(Error::InvalidParameter { reason: "only `tpcb` supports a ledger".into() });
         }
         Ok(match kind {
             Kind::Tpcb => {
@@ -159,7 +159,7 @@ fn audit_one<S: Store, P: Parameters, W: Workload<S>>(
     match Marker::<P>::read(store)? {
         Some(Marker { scale, complete: true }) => report.merge(workload(scale).audit(store)?),
         Some(Marker { complete: false, .. }) => report.fact(format!(
-            "{name}: the population was cut off and there is nothing to audit; `bench {name}` completes it"
+            "{name}: the population is incomplete, so there is nothing to audit; `bench {name}` completes it"
         )),
         None => {}
     }

@@ -134,7 +134,7 @@ fn the_audit_notices_planted_damage() {
     assert!(tpcb.audit(&db).unwrap().is_ok());
 
     tamper(&db, |txn, tables| assert!(txn.delete(&tables.history, &first).unwrap()));
-    assert_problem(&tpcb, &db, "the history of terminal 0 has a hole");
+    assert_problem(&tpcb, &db, "the history of terminal 0 has a gap");
 }
 
 #[test]

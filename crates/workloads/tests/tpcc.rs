@@ -66,13 +66,13 @@ fn the_audit_notices_missing_and_superfluous_rows() {
         (&tables.district, "district 1 of warehouse 1 is missing"),
         (&tables.customer, "there are 29 customers"),
         (&tables.customer_name, "the index of names"),
-        (&tables.history, "has a hole"),
+        (&tables.history, "has a gap"),
         (&tables.order, "belongs to no order"),
         (&tables.order_customer, "the index of orders"),
         (&tables.new_order, "condition 5"),
         (&tables.order_line, "condition 6"),
         (&tables.item, "199 items"),
-        (&tables.stock, "there are 399 stocks"),
+        (&tables.stock, "there are 399 stock rows"),
     ];
     for (table, words) in cases {
         let (key, row) = first(&db, table);

@@ -48,7 +48,7 @@ fn the_audit_notices_planted_damage() {
     assert_sound(&ycsb, &db);
     let table = db.open_table(TABLE).unwrap();
     let cases = [
-        (row::key(7), row::row(8, 1).to_vec(), "record 8 is under another record's key"),
+        (row::key(7), row::row(8, 1).to_vec(), "record 8 is stored under another record's key"),
         (row::key(9), row::row(9, 1)[..900].to_vec(), "is damaged"),
         (row::key(9), [row::row(9, 1)[..50].to_vec(), row::row(9, 2)[50..].to_vec()].concat(), "is damaged"),
     ];
@@ -61,5 +61,5 @@ fn the_audit_notices_planted_damage() {
     tamper(&db, |txn| assert!(txn.delete(&table, &row::key(500)).unwrap()));
     assert_problem(&ycsb, &db, "inserts were acknowledged");
     tamper(&db, |txn| assert!(txn.delete(&table, &row::key(3)).unwrap()));
-    assert_problem(&ycsb, &db, "499 records of the population");
+    assert_problem(&ycsb, &db, "the population has 499 records");
 }

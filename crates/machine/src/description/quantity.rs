@@ -36,7 +36,7 @@ impl TryFrom<String> for Span {
             "ns" => Ok(Self::Picos(thousandths)),
             "us" => Ok(Self::Picos(thousandths.saturating_mul(1000))),
             "ms" => Ok(Self::Picos(thousandths.saturating_mul(1_000_000))),
-            _ => Err(format!("`{text}` is no length of time: use cycles, ps, ns, us or ms")),
+            _ => Err(format!("`{text}` is not a length of time: use cycles, ps, ns, us or ms")),
         }
     }
 }
@@ -52,7 +52,7 @@ impl TryFrom<String> for Clock {
         match parse(&text)? {
             (thousandths, "MHz") => Ok(Self(thousandths / 1000)),
             (thousandths, "GHz") => Ok(Self(thousandths)),
-            _ => Err(format!("`{text}` is no clock frequency: use MHz or GHz")),
+            _ => Err(format!("`{text}` is not a clock frequency: use MHz or GHz")),
         }
     }
 }
@@ -70,7 +70,7 @@ impl TryFrom<String> for Bytes {
             "B" => 1,
             "KiB" => 1 << 10,
             "MiB" => 1 << 20,
-            _ => return Err(format!("`{text}` is no size: use B, KiB or MiB")),
+            _ => return Err(format!("`{text}` is not a size: use B, KiB or MiB")),
         };
         Ok(Self(thousandths.saturating_mul(unit) / 1000))
     }
@@ -94,7 +94,7 @@ impl TryFrom<String> for Bandwidth {
         match parse(&text)? {
             (thousandths, "MB/s") => Ok(Self(thousandths / 1000)),
             (thousandths, "GB/s") => Ok(Self(thousandths)),
-            _ => Err(format!("`{text}` is no bandwidth: use MB/s or GB/s")),
+            _ => Err(format!("`{text}` is not a bandwidth: use MB/s or GB/s")),
         }
     }
 }

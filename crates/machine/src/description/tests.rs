@@ -164,7 +164,7 @@ fn quantities_become_picoseconds() {
 fn errors_say_what_is_wrong() {
     let unknown = Description::named("pdp-11").expect_err("not built in").to_string();
     assert!(unknown.contains("`pdp-11`") && unknown.contains("niagara2-4"), "{unknown}");
-    assert!(problem(&[("\"100 ns\"", "\"100 parsecs\"")]).contains("`100 parsecs` is no length of time"));
+    assert!(problem(&[("\"100 ns\"", "\"100 parsecs\"")]).contains("`100 parsecs` is not a length of time"));
     assert!(problem(&[("\"100 ns\"", "\"100ns\"")]).contains("a space and a unit"));
     assert!(problem(&[("\"100 ns\"", "\"0.0001 ns\"")]).contains("three decimals"));
     assert!(problem(&[("clock", "clocks")]).contains("unknown field `clocks`"));

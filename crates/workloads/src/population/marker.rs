@@ -80,7 +80,7 @@ impl<P: Parameters> Marker<P> {
         };
         let parameters: Vec<u64> = parameters.iter().map(|number| u64::from_le_bytes(*number)).collect();
         let scale = P::decode(&parameters);
-        scale.validate().map_err(|error| damaged(&format!("makes no sense: {error}")))?;
+        scale.validate().map_err(|error| damaged(&format!("is invalid: {error}")))?;
         Ok(Self { scale, complete })
     }
 

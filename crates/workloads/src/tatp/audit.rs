@@ -70,14 +70,14 @@ fn check_subscribers<T: Transaction>(
             return;
         };
         if key != row.s_id.to_be_bytes() {
-            report.problem(format!("the row of subscriber {} is under another key", row.s_id));
+            report.problem(format!("the row of subscriber {} is stored under another key", row.s_id));
             return;
         }
         let mut expected = Profile::of(row.s_id).subscriber;
         expected.bits[0] = row.bits[0];
         expected.vlr_location = row.vlr_location;
         let holds = row == expected && row.bits[0] < 2 && row.vlr_location > 0;
-        report.require(holds, || format!("subscriber {} has other columns than it should have", row.s_id));
+        report.require(holds, || format!("subscriber {} has wrong column values", row.s_id));
     })?;
     report.require(count == scale.subscribers, || format!("there are {count} subscribers, not {}", scale.subscribers));
     report.fact(format!("subscribers: {count}"));
@@ -94,7 +94,10 @@ fn check_index<T: Transaction>(
     for_each(txn, &tables.sub_nbr, |key, row| {
         expected += 1;
         report.require(key == sub_nbr(expected) && row == expected.to_le_bytes(), || {
-            format!("entry {expected} of the index leads from number {} astray", String::from_utf8_lossy(key))
+            format!(
+                "entry {expected} of the index maps number {} to the wrong subscriber",
+                String::from_utf8_lossy(key)
+            )
         });
     })?;
     report.require(u64::from(expected) == scale.subscribers, || {
@@ -121,7 +124,7 @@ fn check_kinds<T: Transaction>(
         if !rows.is_empty() {
             owners += 1;
             report.require(u64::from(s_id) <= scale.subscribers && holds(&Profile::of(s_id), rows), || {
-                format!("subscriber {s_id} has not the {name} rows that it should have")
+                format!("subscriber {s_id} has wrong {name} rows")
             });
             rows.clear();
         }
@@ -161,7 +164,7 @@ fn check_forwardings<T: Transaction>(
             return;
         };
         report.require(facilities.contains(&(s_id, sf_type)), || {
-            format!("a call forwarding refers to special facility {sf_type} of subscriber {s_id}, which is not there")
+            format!("a call forwarding refers to special facility {sf_type} of subscriber {s_id}, which does not exist")
         });
         let allowed = START_TIMES.contains(&start_time) && (1..=24).contains(&row[END_TIME]);
         report.require(allowed && row[END_TIME + 1..].iter().all(u8::is_ascii_digit), || {

@@ -52,7 +52,7 @@ impl Parameters for Scale {
     fn validate(&self) -> Result<()> {
         match self.subscribers {
             1..=0x8000_0000 => Ok(()),
-            _ => Err(Error::InvalidParameter { reason: "TATP needs from 1 to 2^31 subscribers".into() }),
+            _ => Err(Error::InvalidParameter { reason: "TATP needs 1 to 2^31 subscribers".into() }),
         }
     }
 }

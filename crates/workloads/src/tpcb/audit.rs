@@ -91,7 +91,7 @@ fn read_history<T: Transaction>(
         let last = history.terminals.entry(key.terminal).or_default();
         if key.sequence != *last + 1 {
             report.problem(format!(
-                "the history of terminal {} has a hole: {} follows {last}",
+                "the history of terminal {} has a gap: {} follows {last}",
                 key.terminal, key.sequence
             ));
         }
@@ -100,7 +100,7 @@ fn read_history<T: Transaction>(
             || row.account >= scale.accounts()
             || row.teller / scale.tellers_per_branch != row.branch
         {
-            report.problem(format!("history row {key:?} names a teller, branch or account that does not exist"));
+            report.problem(format!("history row {key:?} refers to a teller, branch or account that does not exist"));
         }
         let delta = i128::from(row.delta);
         history.sum += delta;

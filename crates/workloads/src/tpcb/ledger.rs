@@ -103,7 +103,7 @@ impl Ledger {
             Acknowledgement::decode(record).ok_or_else(|| Error::Ledger {
                 operation: "read",
                 path: path.to_owned(),
-                reason: format!("record {number} is none"),
+                reason: format!("record {number} is invalid"),
             })
         };
         records.iter().enumerate().map(decode).collect()
@@ -123,9 +123,10 @@ pub fn verify<S: Store>(store: &S, acknowledgements: &[Acknowledgement]) -> Resu
     let tables = match Tables::open(store) {
         Ok(tables) => tables,
         Err(Error::MissingTable { .. }) => {
-            report.fact("ledger: no TPC-B tables");
+            report.fact("ledger: the database has no TPC-B tables");
             let count = acknowledgements.len();
-            report.require(count == 0, || format!("{count} transactions were acknowledged, but the tables are gone"));
+            report
+                .require(count == 0, || format!("{count} transactions were acknowledged, but the tables are missing"));
             return Ok(report);
         }
         Err(error) => return Err(error),

@@ -151,7 +151,7 @@ impl<S: Store> Session for TpcbSession<S> {
         add(&mut txn, &self.tables.branch, "branch", branch, delta)?;
         let row = HistoryRow { teller, branch, account, delta, time: wall_micros() };
         if !txn.insert(&self.tables.history, &key.encode(), &row.encode())? {
-            return Err(Error::Damaged { reason: format!("history row {key:?} is there before its transaction") });
+            return Err(Error::Damaged { reason: format!("history row {key:?} existed before its transaction") });
         }
         let pending = txn.commit_for(acknowledge)?;
         self.sequence = key.sequence;

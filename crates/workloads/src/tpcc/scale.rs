@@ -62,11 +62,11 @@ impl Parameters for Scale {
 
     fn validate(&self) -> Result<()> {
         let reason = if !(1..=1 << 24).contains(&self.warehouses) {
-            "TPC-C needs from 1 to 2^24 warehouses"
+            "TPC-C needs 1 to 2^24 warehouses"
         } else if !(1..=60_000).contains(&self.customers) {
-            "a district of TPC-C needs from 1 to 60,000 customers"
+            "a district of TPC-C needs 1 to 60,000 customers"
         } else if !(1..=1 << 24).contains(&self.items) {
-            "TPC-C needs from 1 to 2^24 items"
+            "TPC-C needs 1 to 2^24 items"
         } else {
             return Ok(());
         };

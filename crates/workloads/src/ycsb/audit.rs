@@ -27,18 +27,18 @@ pub(super) fn audit<S: Store>(
                 populated += u64::from(number < scale.records);
                 new += u64::from(number >= first_new);
             }
-            Some(number) => report.problem(format!("record {number} is under another record's key")),
+            Some(number) => report.problem(format!("record {number} is stored under another record's key")),
             None => report.problem(format!("the record with key {} is damaged", String::from_utf8_lossy(found))),
         }
     })?;
     txn.commit()?;
     report.require(populated == scale.records, || {
-        format!("{populated} records of the population are there, not {}", scale.records)
+        format!("the population has {populated} records, not {}", scale.records)
     });
     if let Some((_, inserted)) = inserted {
         // More may be of earlier runs, behind a number that was given out and never used.
         report.require(new >= inserted, || {
-            format!("{new} inserted records are there, but {inserted} inserts were acknowledged")
+            format!("the database has {new} inserted records, but {inserted} inserts were acknowledged")
         });
     }
     report.fact(format!("records: {count}"));

@@ -40,7 +40,7 @@ impl Parameters for Scale {
     fn validate(&self) -> Result<()> {
         match self.records {
             1..=0x100_0000_0000 => Ok(()),
-            _ => Err(Error::InvalidParameter { reason: "YCSB needs from 1 to 2^40 records".into() }),
+            _ => Err(Error::InvalidParameter { reason: "YCSB needs 1 to 2^40 records".into() }),
         }
     }
 }

@@ -66,7 +66,7 @@ impl<T> DistrictAudit<'_, T> {
         });
         let paid = self.history.of_district(w, d);
         report.require(district.ytd == paid, || {
-            format!("condition 9: {name} has {} of the year, its history {paid}", district.ytd)
+            format!("condition 9: {name} has a year-to-date sum of {}, but its history sums up to {paid}", district.ytd)
         });
         let deliveries = self.check_customers(txn, &orders, report)?;
         let delivered = (orders.len() - new_orders.len()) as u64;
@@ -106,7 +106,7 @@ impl<T> DistrictAudit<'_, T> {
             numbers.push(o);
             match orders.binary_search_by_key(&o, |order| order.o) {
                 Ok(at) => orders[at].is_new = true,
-                Err(_) => report.problem(format!("condition 5: new order {key:02x?} is no order")),
+                Err(_) => report.problem(format!("condition 5: new order {key:02x?} has no order")),
             }
         })?;
         Ok(numbers)
@@ -142,7 +142,7 @@ impl<T> DistrictAudit<'_, T> {
             order.amount += line.amount;
             let (supply, item) = (u64::from(line.supply_w_id), u64::from(line.i_id));
             if !(1..=warehouses).contains(&supply) || !(1..=items).contains(&item) {
-                report.problem(format!("order line {key:02x?} names a stock that does not exist"));
+                report.problem(format!("order line {key:02x?} refers to a stock row that does not exist"));
             } else if u64::from(o) > customers {
                 let taken = &mut taken[((supply - 1) * items + item - 1) as usize];
                 taken.quantity = taken.quantity.wrapping_add(u32::from(line.quantity));
@@ -197,7 +197,7 @@ impl<T> DistrictAudit<'_, T> {
                 )
             });
             report.require(customer.payment_count == payments, || {
-                format!("{} counts {} payments, its history {payments}", name(), customer.payment_count)
+                format!("{} counts {} payments, but its history has {payments}", name(), customer.payment_count)
             });
         })?;
         report.require(count == scale.customers, || {

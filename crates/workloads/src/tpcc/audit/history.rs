@@ -38,14 +38,14 @@ impl History {
             if source < key::warehouse(key::loaded_history(0)).as_slice() {
                 let before = if last[..4] == *source { key::last_u64(&last) } else { Some(0) };
                 report.require(number == before.map(|before| before + 1), || {
-                    format!("the history of the terminal in key {key:02x?} has a hole")
+                    format!("the history of the terminal in key {key:02x?} has a gap")
                 });
             }
             last = key;
             let (Some(district), Some(customer)) =
                 (history.district(row.w_id, row.d_id), history.customer(row.c_w_id, row.c_d_id, row.c_id))
             else {
-                report.problem(format!("history row {key:02x?} names a district or customer that does not exist"));
+                report.problem(format!("history row {key:02x?} refers to a district or customer that does not exist"));
                 return;
             };
             history.districts[district] += row.amount;

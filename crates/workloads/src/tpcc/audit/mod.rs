@@ -42,13 +42,17 @@ pub(super) fn audit<S: Store>(store: &S, scale: Scale, report: &mut AuditReport)
             Some(warehouse) => {
                 report.require(warehouse.ytd == districts_ytd, || {
                     format!(
-                        "condition 1: warehouse {w} has {} of the year, its districts {districts_ytd}",
+                        "condition 1: warehouse {w} has a year-to-date sum of {}, but its districts have \
+                         {districts_ytd}",
                         warehouse.ytd
                     )
                 });
                 let paid = history.of_warehouse(w);
                 report.require(warehouse.ytd == paid, || {
-                    format!("condition 8: warehouse {w} has {} of the year, its history {paid}", warehouse.ytd)
+                    format!(
+                        "condition 8: warehouse {w} has a year-to-date sum of {}, but its history sums up to {paid}",
+                        warehouse.ytd
+                    )
                 });
             }
         }
@@ -75,22 +79,22 @@ fn check_stock<T: Transaction>(
             there.then(|| (w, i, (u64::from(w - 1) * scale.items + u64::from(i - 1)) as usize))
         });
         let (Some((w, i, at)), Some(stock)) = (place, Stock::decode(row)) else {
-            report.problem(format!("stock {key:02x?} is too short or of no item in a warehouse"));
+            report.problem(format!("stock row {key:02x?} is too short or belongs to no item of a warehouse"));
             return;
         };
         let taken = taken[at];
         let found = Taken { quantity: stock.ytd, lines: stock.order_count, remote: stock.remote_count };
         report.require(found == taken && (10..=100).contains(&stock.quantity), || {
-            format!("the stock of item {i} in warehouse {w} says {stock:?}, its order lines {taken:?}")
+            format!("the stock of item {i} in warehouse {w} says {stock:?}, but its order lines say {taken:?}")
         });
     })?;
     let stocks = scale.warehouses * scale.items;
-    report.require(count == stocks, || format!("there are {count} stocks, not {stocks}"));
+    report.require(count == stocks, || format!("there are {count} stock rows, not {stocks}"));
     let mut items = 0;
     for_each(txn, &tables.item, |key, row| {
         items += 1;
         let there = key::last_u32(key).is_some_and(|i| (1..=scale.items).contains(&u64::from(i)) && key.len() == 4);
-        report.require(there && Item::decode(row).is_some(), || format!("item {key:02x?} is too short or no item"));
+        report.require(there && Item::decode(row).is_some(), || format!("item {key:02x?} is too short or not an item"));
     })?;
     report.require(items == scale.items, || format!("there are {items} items, not {}", scale.items));
     Ok(())
@@ -119,7 +123,7 @@ fn check_counts<T: Transaction>(
         let outside = [ScanRange::from(&behind).limit(1), ScanRange::new(&[], &first).limit(1)];
         for range in outside {
             txn.scan(table, range, |_, _| {
-                report.problem(format!("there is a {name} of no warehouse"));
+                report.problem(format!("there is a {name} that belongs to no warehouse"));
                 std::ops::ControlFlow::Break(())
             })?;
         }
