@@ -155,7 +155,7 @@ impl FromStr for Circumstances {
     /// Reads what `Display` writes.
     fn from_str(text: &str) -> Result<Self, String> {
         fn number<T: FromStr>(text: &str) -> Result<T, String> {
-            text.parse().map_err(|_| format!("`{text}` is no number"))
+            text.parse().map_err(|_| format!("`{text}` is not a number"))
         }
         let micros = |text| number(text).map(Duration::from_micros);
         let (pace, changes, log) = match text.split(',').collect::<Vec<_>>()[..] {
@@ -164,7 +164,11 @@ impl FromStr for Circumstances {
                 let (usual, hang) = (micros(usual)?, micros(hang)?);
                 (Some(Pace { usual, hang_one_in: number(hang_one_in)?, hang }), changes, log)
             }
-            _ => return Err(format!("`{text}` are no circumstances")),
+            _ => {
+                return Err(format!(
+                    "`{text}` does not describe circumstances; copy them from the plan that a failure prints"
+                ));
+            }
         };
         match changes {
             "changes" | "fixed" => Ok(Self { pace, changes: changes == "changes", log: log.parse()? }),

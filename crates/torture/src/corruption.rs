@@ -71,19 +71,19 @@ impl FromStr for Damage {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |digits: &str| digits.parse::<u64>().map_err(|_| format!("`{digits}` is no number"));
+        let number = |digits: &str| digits.parse::<u64>().map_err(|_| format!("`{digits}` is not a number"));
         let parts: Vec<&str> = text.split(':').collect();
         match parts[..] {
             ["flip", file, byte, bit] => {
-                let bit = u8::try_from(number(bit)?).ok().filter(|bit| *bit < 8).ok_or("a bit is 0 to 7")?;
+                let bit = u8::try_from(number(bit)?).ok().filter(|bit| *bit < 8).ok_or("the bit must be 0 to 7")?;
                 Ok(Self::Flip { file: file.to_owned(), byte: number(byte)?, bit })
             }
             ["remove", file] => Ok(Self::Remove(file.to_owned())),
             ["cut", file, len] => Ok(Self::Cut(file.to_owned(), number(len)?)),
             ["swap", file, first, second] => Ok(Self::Swap(file.to_owned(), number(first)?, number(second)?)),
-            _ => {
-                Err(format!("`{text}` is none of flip:FILE:BYTE:BIT, remove:FILE, cut:FILE:BYTES, swap:FILE:PAGE:PAGE"))
-            }
+            _ => Err(format!(
+                "`{text}` is not one of flip:FILE:BYTE:BIT, remove:FILE, cut:FILE:BYTES, swap:FILE:PAGE:PAGE"
+            )),
         }
     }
 }
@@ -175,7 +175,7 @@ impl Specimen {
             let closed = if specimen.was_closed { "" } else { " --crashed" };
             phase.enter(format!("[torture bit-flips --seed {}{closed} --damage {damage}]", specimen.seed));
             let disk = specimen.disk.image();
-            apply(&disk, &damage).map_err(|error| format!("cannot do the damage: {error}"))?;
+            apply(&disk, &damage).map_err(|error| format!("cannot apply the damage: {error}"))?;
             judge(&disk, &specimen.options, &specimen.acceptable, specimen.seed)
         })
     }

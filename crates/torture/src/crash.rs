@@ -96,13 +96,13 @@ impl FromStr for Image {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |digits: &str| digits.parse().map_err(|_| format!("`{digits}` is no number"));
+        let number = |digits: &str| digits.parse().map_err(|_| format!("`{digits}` is not a number"));
         match text.split_once(':') {
             None if text == "nothing" => Ok(Self(CrashChoice::Nothing)),
             None if text == "everything" => Ok(Self(CrashChoice::Everything)),
             Some(("subset", bits)) => Ok(Self(CrashChoice::Subset(number(bits)?))),
             Some(("random", seed)) => Ok(Self(CrashChoice::Random(number(seed)?))),
-            _ => Err(format!("`{text}` is none of nothing, everything, subset:BITS, random:SEED")),
+            _ => Err(format!("`{text}` is not one of nothing, everything, subset:BITS, random:SEED")),
         }
     }
 }
@@ -235,7 +235,7 @@ fn point(
             let world = crashed.world.crash_image(&image.0);
             let (db, model) = open_in(&world, &options, &crashed.candidates)?;
             checks += 1;
-            phase.enter(format!("[{repeat}] working on, crashing again"));
+            phase.enter(format!("[{repeat}] continuing, crashing again"));
             checks += work_on(workload, db, &world, &options, model, seed ^ op)?;
         }
         if only.recovery.is_some() || number == recovery_from {

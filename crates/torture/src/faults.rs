@@ -159,7 +159,7 @@ fn reopen_all(disk: &SimDisk, options: &Options, ended: &Ended, rng: &mut Rng) -
     disk.set_capacity(1 << 40);
     let images = [
         ("the process restarts", disk.image()),
-        ("the machine restarts, nothing un-synced is kept", disk.crash_image(&CrashChoice::Nothing)),
+        ("the machine restarts and loses all unsynced data", disk.crash_image(&CrashChoice::Nothing)),
         ("the machine restarts", disk.crash_image(&CrashChoice::Random(rng.bits()))),
     ];
     let mut checks = 0;
@@ -186,15 +186,15 @@ fn work_on_and_crash(
     let mut client = Client::with(db, disk, options, model.clone());
     match client.run(&workload.script(seed ^ 7, &model), |_| OnError::Stop) {
         Ok(()) => {}
-        Err(Stop::Wrong(text)) => return Err(format!("working on: {text}")),
-        Err(Stop::Error { step, error, .. }) => return Err(format!("working on: {step}: {error}")),
+        Err(Stop::Wrong(text)) => return Err(format!("continuing: {text}")),
+        Err(Stop::Error { step, error, .. }) => return Err(format!("continuing: {step}: {error}")),
     }
     client.abort_all();
     let committed = client.oracle.committed.clone();
     disk.crash();
     drop(client);
     open_and_compare(&disk.crash_image(&CrashChoice::Nothing), options, &[committed])
-        .map_err(|text| format!("the process restarts, works on, then the machine restarts: {text}"))?;
+        .map_err(|text| format!("the process restarts and continues, then the machine restarts: {text}"))?;
     Ok(2)
 }
 
@@ -267,7 +267,7 @@ pub fn try_full_disk(workload: &'static dyn CrashWorkload, seed: u64, capacity: 
 pub fn try_room_made(workload: &'static dyn CrashWorkload, seed: u64, capacity: u64) -> Result<u64, String> {
     guarded(LIMIT, move |phase: &Phase| {
         let name = workload.name();
-        phase.enter(format!("[torture io-errors --workload {name} --seed {seed} --capacity {capacity}] room is made"));
+        phase.enter(format!("[torture io-errors --workload {name} --seed {seed} --capacity {capacity}] freeing space"));
         let disk = workload.disk(seed);
         disk.set_capacity(capacity);
         let options = workload.options(seed);
@@ -296,8 +296,8 @@ pub fn try_room_made(workload: &'static dyn CrashWorkload, seed: u64, capacity: 
         let again = workload.script(seed ^ 3, &client.oracle.committed);
         match client.run(&again, |_| OnError::Stop) {
             Ok(()) => {}
-            Err(Stop::Wrong(text)) => return Err(format!("after room was made: {text}")),
-            Err(Stop::Error { step, error, .. }) => return Err(format!("after room was made: {step}: {error}")),
+            Err(Stop::Wrong(text)) => return Err(format!("after space was freed: {text}")),
+            Err(Stop::Error { step, error, .. }) => return Err(format!("after space was freed: {step}: {error}")),
         }
         client.abort_all();
         let committed = client.oracle.committed.clone();
@@ -343,15 +343,15 @@ pub fn try_full_log(workload: &'static dyn CrashWorkload, seed: u64, limit: u64)
         };
         run(&mut client, &workload.script(seed, &Model::default()))?;
         if let Some(error) = client.abort_all().into_iter().next() {
-            return Err(format!("a rollback finds no room: {error}"));
+            return Err(format!("a rollback finds no space: {error}"));
         }
-        let Some(db) = client.db() else { return Err("the database is gone".into()) };
+        let Some(db) = client.db() else { return Err("the client has no open database".into()) };
         compare(db, std::slice::from_ref(&client.oracle.committed))?;
         let small = crate::workloads::named("ghosts").expect("the workload exists");
         let script = small.script(seed, &client.oracle.committed);
         match client.run(&script, |_| OnError::Stop) {
             Ok(()) => {}
-            Err(stop) => return Err(format!("small transactions find no room afterwards: {stop:?}")),
+            Err(stop) => return Err(format!("small transactions find no space afterwards: {stop:?}")),
         }
         let committed = client.oracle.committed.clone();
         disk.crash();

@@ -51,7 +51,7 @@ pub fn guarded<T: Send + 'static>(
         *result.0.lock() = Some(outcome);
         result.1.unpark();
     })
-    .map_err(|error| format!("no thread to work on: {error}"))?;
+    .map_err(|error| format!("cannot start a thread: {error}"))?;
 
     let deadline = clock::Instant::now().after(limit);
     loop {

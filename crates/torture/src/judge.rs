@@ -39,7 +39,7 @@ pub fn judge(disk: &SimDisk, options: &Options, acceptable: &[Model], seed: u64)
     let script = workload.script(seed, &client.oracle.committed);
     match client.run(&script, |_| crate::client::OnError::Stop) {
         Ok(()) => {}
-        Err(Stop::Wrong(text)) => return Err(format!("working on: {text}")),
+        Err(Stop::Wrong(text)) => return Err(format!("continuing: {text}")),
         Err(Stop::Error { error, .. }) => return honest(&error),
     }
     let committed = client.oracle.committed.clone();
@@ -50,7 +50,7 @@ pub fn judge(disk: &SimDisk, options: &Options, acceptable: &[Model], seed: u64)
     match reopened.and_then(|db| Model::read_from(&db)) {
         Ok(found) => match committed.difference(&found) {
             None => Ok(2),
-            Some(difference) => Err(format!("working on, then reopened: {difference}")),
+            Some(difference) => Err(format!("continued, then reopened: {difference}")),
         },
         Err(error) => honest(&error),
     }

@@ -150,7 +150,7 @@ fn compare(wal: &Log, progress: &[Progress]) -> Result<Vec<Progress>, String> {
     let found = read(wal, progress.len())?;
     for (number, (found, done)) in found.iter().zip(progress).enumerate() {
         if *found < done.hardened || *found > done.next {
-            return Err(format!("{found} records of thread {number} are there, which has {done:?}"));
+            return Err(format!("the log has {found} records of thread {number}, but that thread has {done:?}"));
         }
     }
     Ok(found.into_iter().map(|found| Progress { next: found, hardened: found }).collect())
@@ -161,20 +161,20 @@ fn read(wal: &Log, threads: usize) -> Result<Vec<u64>, String> {
     let mut counts = vec![0; threads];
     let mut scanner = wal.scan(&[wal.extents()[0].start]);
     let mut position = FIRST_LSN;
-    while let Some(record) = scanner.next().map_err(|error| format!("what is hardened cannot be read: {error}"))? {
+    while let Some(record) = scanner.next().map_err(|error| format!("the hardened records cannot be read: {error}"))? {
         if (record.lsn, record.gsn) != (position, Gsn::new(position.get())) {
             return Err(format!("the record at {position} says that it is at {}, {}", record.lsn, record.gsn));
         }
         position = record.end;
         let txn = record.txn.get();
         let (thread, number) = ((txn >> THREAD_SHIFT) as usize, txn & ((1 << THREAD_SHIFT) - 1));
-        let Some(count) = counts.get_mut(thread) else { return Err(format!("record {txn:#x} is of no thread")) };
+        let Some(count) = counts.get_mut(thread) else { return Err(format!("record {txn:#x} belongs to no thread")) };
         if number != *count {
-            return Err(format!("record {number} of thread {thread} comes where its record {count} is due"));
+            return Err(format!("record {number} of thread {thread} is in the place of its record {count}"));
         }
         *count += 1;
         if record.payload != payload(txn, record.payload.len()) {
-            return Err(format!("record {number} of thread {thread} has another payload than it was inserted with"));
+            return Err(format!("record {number} of thread {thread} has a different payload from the inserted one"));
         }
     }
     Ok(counts)

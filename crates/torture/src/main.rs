@@ -39,110 +39,111 @@ static ALLOCATOR: duramen_machine::Allocator = duramen_machine::Allocator;
 #[global_allocator]
 static ALLOCATOR: duramen_torture::memory::Counting = duramen_torture::memory::Counting;
 
-/// Crash, fault, corruption and isolation suites for Duramen. Exits with 1 if anything failed.
+/// Crash, fault, corruption and isolation suites for Duramen. The exit code is 1 if a check failed.
 #[derive(Parser)]
 struct Command {
     #[command(subcommand)]
     suite: Suite,
-    /// The seed of everything random; a fresh one if left out.
+    /// Seed of all random choices; a fresh one by default.
     #[arg(long, global = true)]
     seed: Option<u64>,
-    /// Time for each line of the table, in seconds; without limit under --all.
+    /// Time for each line of the table, in seconds; unlimited with --all.
     #[arg(long, global = true)]
     seconds: Option<u64>,
-    /// Everything instead of a sample.
+    /// Run all cases instead of a sample.
     #[arg(long, global = true)]
     all: bool,
-    /// In every combination of log layout, device and persistence domain with insertion designs and
-    /// durable commit modes, a line of the table for each. (Without this, the seed decides on all
-    /// but device and domain.)
+    /// Run every combination of log layout, log device, persistence domain, insertion design and
+    /// durable commit mode, with a line of the table for each. Without this option, the seed
+    /// chooses all of them except device and domain.
     #[arg(long, global = true)]
     matrix: bool,
-    /// Prints the table as one JSON object on one line of standard output.
+    /// Print the table as one JSON object on one line of standard output.
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Clone, Subcommand)]
 enum Suite {
-    /// The power goes off.
+    /// Crash suite: the power fails.
     Crash {
-        /// One workload instead of all.
+        /// Run one workload instead of all.
         #[arg(long, value_parser = workload)]
         workload: Option<&'static dyn CrashWorkload>,
         #[command(flatten)]
         place: Place,
-        /// One disk operation instead of many; with persistent memory, numbered in turn through the
-        /// memory of each log and the disk.
+        /// Crash at one disk operation instead of many. With persistent memory, the operations of
+        /// each log's memory and of the disk are numbered in turn.
         #[arg(long, requires = "workload")]
         op: Option<u64>,
-        /// One image: nothing, everything, subset:BITS, random:SEED.
+        /// Test one crash image: nothing, everything, subset:BITS, random:SEED.
         #[arg(long, requires = "op")]
         image: Option<Image>,
-        /// A crash at this operation of the recovery from the image.
+        /// Crash again at this operation of the recovery from the image.
         #[arg(long, requires = "image", requires = "recovery_image")]
         recovery_op: Option<u64>,
-        /// The image of that crash.
+        /// The image of the second crash.
         #[arg(long, requires = "recovery_op")]
         recovery_image: Option<Image>,
     },
-    /// Disk operations fail, data is dropped, disks and logs fill up.
+    /// Fault suite: disk operations fail, data is dropped, disks and logs fill up.
     IoErrors {
-        /// One workload instead of all.
+        /// Run one workload instead of all.
         #[arg(long, value_parser = workload)]
         workload: Option<&'static dyn CrashWorkload>,
-        /// One disk operation instead of many.
+        /// Fail one disk operation instead of many.
         #[arg(long, requires = "workload", requires = "fault")]
         op: Option<u64>,
         /// The fault: eio, enospc, failed-sync, short-read, short-write.
         #[arg(long, requires = "op", value_parser = fault)]
         fault: Option<Fault>,
-        /// The fault stays.
+        /// The fault persists: all later operations to which it applies fail, too.
         #[arg(long, requires = "op")]
         persistent: bool,
-        /// After the fault, the process restarts, works on, and the power goes off.
+        /// After the fault, restart the process, continue the work, and cut the power.
         #[arg(long, requires = "op")]
         restart: bool,
-        /// One full disk of this many bytes.
+        /// Test one disk that is full at this many bytes.
         #[arg(long, requires = "workload", conflicts_with = "op")]
         capacity: Option<u64>,
-        /// A log limited to so many bytes.
+        /// Test one log that is limited to this many bytes.
         #[arg(long, requires = "workload", conflicts_with_all = ["op", "capacity"])]
         log_limit: Option<u64>,
     },
-    /// Bits flip; files are lost, cut, mixed up.
+    /// Corruption suite: bits flip; files are removed, truncated and exchanged.
     BitFlips {
-        /// The log of a crashed database only.
+        /// Damage only the log of a crashed database.
         #[arg(long)]
         crashed: bool,
-        /// One damage: flip:FILE:BYTE:BIT, remove:FILE, cut:FILE:BYTES, swap:FILE:PAGE:PAGE.
+        /// Test one damage: flip:FILE:BYTE:BIT, remove:FILE, cut:FILE:BYTES, swap:FILE:PAGE:PAGE.
         #[arg(long)]
         damage: Option<Damage>,
     },
-    /// Files, rings and pages are those of another time, of another database, or of each other.
+    /// Misplacement suite: files, rings and pages are outdated, come from another database, or are
+    /// exchanged with each other.
     Misplaced {
-        /// One thing: stale:FILES:MOMENT, foreign:FILES, exchanged:FILE:FILE,
+        /// Test one misplacement: stale:FILES:MOMENT, foreign:FILES, exchanged:FILE:FILE,
         /// stale-page:FILE:PAGE:MOMENT, foreign-page:FILE:PAGE, exchanged-pages:FILE:PAGE:PAGE,
         /// stale-ring:LOG:MOMENT, foreign-ring:LOG, exchanged-rings:LOG:LOG.
         #[arg(long)]
         what: Option<Misplaced>,
     },
-    /// Deliberate defects of durability are noticed. In the build of the planted bugs only:
-    /// `cargo planted`.
+    /// The suites must notice planted durability bugs. Needs the build with planted bugs: `cargo
+    /// planted`.
     Planted {
-        /// One bug instead of all.
+        /// Plant one bug instead of all.
         #[arg(long, value_parser = bug)]
         bug: Option<Bug>,
     },
-    /// The engine on a simulated machine, with any interleaving of its threads, crashes and faults:
-    /// seed after seed. In the machine build only: `cargo sim`.
+    /// Simulation: the engine runs on a simulated machine with random thread schedules, crashes and
+    /// faults, seed after seed. Needs the machine build: `cargo sim`.
     #[cfg(duramen_machine)]
     Sim(sim::Sim),
-    /// Archived databases are restored from backups, after crashes.
+    /// Restore suite: archived databases are restored from backups after crashes.
     Restore,
-    /// Transactions look as if they ran one after another.
+    /// Isolation suite: transactions must behave as if they ran one after another.
     Isolation {
-        /// One anomaly, `random` or `lists`.
+        /// Test one anomaly, or only `random` or `lists`.
         #[arg(long)]
         only: Option<String>,
         #[command(flatten)]
@@ -153,27 +154,27 @@ enum Suite {
 /// Of a suite that can be run on several devices.
 #[derive(Clone, Copy, Args)]
 struct Place {
-    /// Where the end of the log is: file, or persistent memory with the domain durable-cache or
-    /// volatile-cache. If left out, in files, and with --matrix everywhere.
+    /// Device for the end of the log: file, or persistent memory with the domain durable-cache or
+    /// volatile-cache. The default is file, and all three with --matrix.
     #[arg(long)]
     log: Option<LogEnd>,
 }
 
 fn workload(name: &str) -> Result<&'static dyn CrashWorkload, String> {
-    workloads::named(name).ok_or_else(|| format!("`{name}` is none of {}", workloads::names().join(", ")))
+    workloads::named(name).ok_or_else(|| format!("`{name}` is not one of {}", workloads::names().join(", ")))
 }
 
 fn fault(name: &str) -> Result<Fault, String> {
     let found = FAULTS.iter().find(|(known, _)| *known == name).map(|(_, fault)| *fault);
     found.ok_or_else(|| {
-        format!("`{name}` is none of {}", FAULTS.iter().map(|fault| fault.0).collect::<Vec<_>>().join(", "))
+        format!("`{name}` is not one of {}", FAULTS.iter().map(|fault| fault.0).collect::<Vec<_>>().join(", "))
     })
 }
 
 fn bug(name: &str) -> Result<Bug, String> {
     let known = || Bug::ALL.iter().map(|bug| format!("{bug:?}"));
     let found = Bug::ALL.iter().copied().find(|bug| format!("{bug:?}").eq_ignore_ascii_case(name));
-    found.ok_or_else(|| format!("`{name}` is none of {}", known().collect::<Vec<_>>().join(", ")))
+    found.ok_or_else(|| format!("`{name}` is not one of {}", known().collect::<Vec<_>>().join(", ")))
 }
 
 /// The settings that all suites share.
@@ -207,9 +208,9 @@ fn main() -> ExitCode {
     let good = match suite.parts() {
         Some(parts) if matrix => in_all_combinations(&suite, &parts, &long),
         Some(parts) => in_one(&suite, &parts, &long),
-        None if matrix || json => {
-            Command::command().error(ErrorKind::ArgumentConflict, "this suite has no --matrix and no --json").exit()
-        }
+        None if matrix || json => Command::command()
+            .error(ErrorKind::ArgumentConflict, "this suite does not support --matrix and --json")
+            .exit(),
         None => suite.run_whole(&long),
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -218,7 +219,7 @@ fn main() -> ExitCode {
 /// Runs a suite with the one seed, a line for each part; returns whether all went well.
 fn in_one(suite: &Suite, parts: &[Part], long: &Long) -> bool {
     if parts.is_empty() {
-        eprintln!("nothing of this name");
+        eprintln!("the suite has no part with this name");
         return false;
     }
     let log = suite.place().and_then(|place| place.log).unwrap_or_default();
@@ -372,7 +373,7 @@ fn bit_flips(crashed: bool, damage: Option<Damage>) -> Vec<Part> {
 /// Ends the program if it has no planted bugs, and says which command runs one that has.
 fn needs_planted_bugs(command: &str) {
     if !planted::BUILT_IN {
-        let message = format!("the planted bugs are not in this build; run `{command}`");
+        let message = format!("this build does not contain the planted bugs; run `{command}`");
         Command::command().error(ErrorKind::InvalidSubcommand, message).exit();
     }
 }

@@ -94,7 +94,7 @@ impl FromStr for Misplaced {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |digits: &str| digits.parse::<usize>().map_err(|_| format!("`{digits}` is no number"));
+        let number = |digits: &str| digits.parse::<usize>().map_err(|_| format!("`{digits}` is not a number"));
         let page = |digits: &str| number(digits).map(|page| page as u64);
         let files = |names: &str| names.split(',').map(str::to_owned).collect();
         Ok(match text.split(':').collect::<Vec<_>>()[..] {
@@ -107,7 +107,7 @@ impl FromStr for Misplaced {
             ["stale-ring", ring, moment] => Self::StaleRing(number(ring)?, number(moment)?),
             ["foreign-ring", ring] => Self::ForeignRing(number(ring)?),
             ["exchanged-rings", one, other] => Self::ExchangedRings(number(one)?, number(other)?),
-            _ => return Err(format!("`{text}` is nothing that can be misplaced")),
+            _ => return Err(format!("`{text}` is not a misplacement; see `--help` for the forms")),
         })
     }
 }
@@ -220,7 +220,7 @@ impl Album {
         let (album, misplaced) = (self.clone(), misplaced.clone());
         guarded(LIMIT, move |phase| {
             phase.enter(format!("[torture misplaced --seed {} --what {misplaced}]", album.seed));
-            let world = album.damaged(&misplaced).map_err(|error| format!("cannot do that: {error}"))?;
+            let world = album.damaged(&misplaced).map_err(|error| format!("cannot apply the misplacement: {error}"))?;
             if album.is_older_database(&world) {
                 return Ok(0);
             }
@@ -229,7 +229,7 @@ impl Album {
             let checks = judge(&world.disk, &options, std::slice::from_ref(&*album.contents), album.seed)?;
             let (growth, limit) = (watch.growth(), 2 * options.pool_bytes + BESIDE_THE_POOL);
             if growth > limit {
-                return Err(format!("it took {growth} bytes of memory, and {limit} should be enough"));
+                return Err(format!("the engine took {growth} bytes of memory, but {limit} should be enough"));
             }
             Ok(checks)
         })

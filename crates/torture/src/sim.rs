@@ -18,30 +18,30 @@ use super::{Lines, Long};
 /// What to simulate.
 #[derive(Args, Clone)]
 pub(crate) struct Sim {
-    /// So many seeds, from `--seed` on; without it, until the time is over (for planted bugs:
-    /// 2000).
+    /// Run this many seeds, from `--seed` on [default: until the time is over; 2000 for planted
+    /// bugs].
     #[arg(long)]
     seeds: Option<u64>,
-    /// This plan alone, as a failure prints it.
+    /// Run only this plan, in the form that a failure prints.
     #[arg(long, conflicts_with = "seeds")]
     plan: Option<Plan>,
-    /// Plant this bug. Only with `cargo sim-planted`, as all that plants bugs.
+    /// Plant this bug. Needs `cargo sim-planted`.
     #[arg(long, value_parser = super::bug)]
     bug: Option<Bug>,
-    /// Plant the bugs one after another, or the one named, and say after how many seeds each is
-    /// noticed.
+    /// Plant all bugs one after another, or only the one that `--bug` names, and print after how
+    /// many seeds each is noticed. Needs `cargo sim-planted`.
     #[arg(long, conflicts_with = "plan")]
     planted: bool,
-    /// With `--planted`: also write the table to this file, as Markdown.
+    /// Also write the table of `--planted` to this file, as Markdown.
     #[arg(long, requires = "planted")]
     out: Option<PathBuf>,
-    /// Print what happened, step by step.
+    /// Print a trace of the run, step by step.
     #[arg(long, requires = "plan")]
     trace: bool,
-    /// Also each operation on shared memory.
+    /// Include each operation on shared memory in the trace.
     #[arg(long, requires = "plan")]
     trace_operations: bool,
-    /// Lines of the trace that are kept: the last ones.
+    /// Number of lines of the trace to keep; the last lines are kept.
     #[arg(long, default_value_t = 5000)]
     trace_lines: usize,
 }
@@ -189,7 +189,7 @@ fn planted(long: &Long, sim: &Sim) -> bool {
     println!("{table}");
     let written = sim.out.as_ref().map_or(Ok(()), |path| std::fs::write(path, document));
     if let Err(error) = &written {
-        eprintln!("the table cannot be written: {error}");
+        eprintln!("cannot write the table: {error}");
     }
     good && written.is_ok()
 }
@@ -198,13 +198,12 @@ fn planted(long: &Long, sim: &Sim) -> bool {
 fn document(first: u64, most: u64) -> String {
     format!(
         "# How soon simulations find planted bugs\n\n\
-         The deliberate defects in `crates/types/src/planted.rs` but for those of archive, backup and misplaced files, \
-         which tests look for, each\n\
-         with the number of seeds that were simulated, from seed {first} on, until one failed: that one passes \
-         without the defect. A\n\
-         defect that {most} seeds do not show counts as not found. The first group is of durability, the second, from\n\
-         `{:?}` on, of concurrency, the third, from `{:?}` on, of rings in persistent memory. The figures\n\
-         are the same on every host. This file is written by\n\n\
+         The table lists the deliberate defects in `crates/types/src/planted.rs`, except those of archives, backups\n\
+         and misplaced files, which tests find. For each defect it gives the number of seeds that were simulated,\n\
+         from seed {first} on, until one failed that passes without the defect. A defect that {most} seeds do not\n\
+         show counts as not found. The first group concerns durability; the second, from `{:?}` on,\n\
+         concurrency; the third, from `{:?}` on, rings in persistent memory. The figures are the same on\n\
+         every host. This command writes the file:\n\n\
          ```sh\ncargo sim-planted --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
          | bug | seeds | found by | noticed as |\n|---|---|---|---|\n",
         Bug::CONCURRENCY[0],

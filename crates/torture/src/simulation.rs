@@ -373,7 +373,7 @@ impl FromStr for Plan {
     /// Reads what `Display` writes.
     fn from_str(text: &str) -> Result<Self, String> {
         fn number<T: FromStr>(text: &str) -> Result<T, String> {
-            text.parse().map_err(|_| format!("`{text}` is not what belongs there"))
+            text.parse().map_err(|_| format!("`{text}` is not a valid value in a plan"))
         }
         let workload = |name: &str| workloads::named(name).ok_or_else(|| format!("there is no workload `{name}`"));
         let fault_named = |name: &str| {
@@ -382,7 +382,8 @@ impl FromStr for Plan {
         };
         let [seed, scenario, schedule, circumstances] = text.split(';').collect::<Vec<_>>()[..] else {
             return Err(
-                "a plan has four parts, SEED;SCENARIO;SCHEDULE;CIRCUMSTANCES, as a failure prints it".to_owned()
+                "a plan has four parts, SEED;SCENARIO;SCHEDULE;CIRCUMSTANCES; copy it from the output of a failure"
+                    .to_owned(),
             );
         };
         let scenario = match scenario.split(',').collect::<Vec<_>>()[..] {
@@ -419,7 +420,7 @@ impl FromStr for Plan {
             }
             ["damage", was_closed, flips] => Scenario::Damage(number(was_closed)?, number(flips)?),
             ["full-disk", name, bytes] => Scenario::FullDisk(workload(name)?, number(bytes)?),
-            _ => return Err(format!("`{scenario}` is no scenario")),
+            _ => return Err(format!("`{scenario}` is not a scenario")),
         };
         let schedule = match schedule.split(',').collect::<Vec<_>>()[..] {
             ["time"] => Schedule::Time,
@@ -429,7 +430,7 @@ impl FromStr for Plan {
             ["priorities", seed, changes, steps] => {
                 Schedule::Priorities { seed: number(seed)?, changes: number(changes)?, steps: number(steps)? }
             }
-            _ => return Err(format!("`{schedule}` is no schedule")),
+            _ => return Err(format!("`{schedule}` is not a schedule")),
         };
         Ok(Self { seed: number(seed)?, scenario, schedule, circumstances: circumstances.parse()? })
     }

@@ -145,7 +145,7 @@ impl fmt::Display for Step {
             Self::DropTable(name) => write!(f, "drop table `{name}`"),
             Self::Checkpoint => f.write_str("checkpoint"),
             Self::Reopen => f.write_str("close and reopen"),
-            Self::Restart => f.write_str("let go and reopen"),
+            Self::Restart => f.write_str("drop the handle and reopen"),
         }
     }
 }

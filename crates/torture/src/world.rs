@@ -45,7 +45,7 @@ impl FromStr for LogEnd {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|end| end.to_string() == name);
-        known.ok_or_else(|| format!("`{name}` is none of file, durable-cache, volatile-cache"))
+        known.ok_or_else(|| format!("`{name}` is not one of file, durable-cache, volatile-cache"))
     }
 }
 
