@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use duramen::Options;
+use duramen::{Options, inspect};
 use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
 use duramen_sync::Arc;
 use duramen_types::PAGE_SIZE;
@@ -235,16 +235,20 @@ impl Album {
         })
     }
 
-    /// Returns whether all files but `versions`, which is only a help, are those of an earlier
-    /// moment. That is an earlier database as a whole, and nothing in it can tell. (The last life
-    /// was closed, so a ring holds nothing.)
+    /// Returns whether all files that count are those of an earlier moment. That is an earlier
+    /// database as a whole, and nothing in it can tell. (The last life was closed, so a ring holds
+    /// nothing.) The file `versions` is only a help, and opening does not look at `doublewrite` if
+    /// the database was closed in order.
     fn is_older_database(&self, world: &World) -> bool {
-        let files = |world: &World| -> Vec<(String, Option<Vec<u8>>)> {
-            let names = world.disk.file_names().into_iter().filter(|name| name != "versions" && name != "lock");
-            names.map(|name| (name.clone(), world.disk.durable_bytes(&name))).collect()
+        let files = |of: &World, is_clean: bool| -> Vec<(String, Option<Vec<u8>>)> {
+            let is_ignored = |name: &str| matches!(name, "versions" | "lock") || is_clean && name == "doublewrite";
+            let names = of.disk.file_names().into_iter().filter(|name| !is_ignored(name));
+            names.map(|name| (name.clone(), of.disk.durable_bytes(&name))).collect()
         };
-        let found = files(world);
-        self.moments[..self.moments.len() - 1].iter().any(|moment| files(moment) == found)
+        self.moments[..self.moments.len() - 1].iter().any(|moment| {
+            let is_clean = was_closed(moment);
+            files(moment, is_clean) == files(world, is_clean)
+        })
     }
 
     fn damaged(&self, misplaced: &Misplaced) -> duramen_io::Result<World> {
@@ -287,6 +291,12 @@ impl Album {
         }
         Ok(world)
     }
+}
+
+/// Returns whether the database was closed in order.
+fn was_closed(world: &World) -> bool {
+    let report = inspect::checkpoint(Arc::new(world.disk.clone()));
+    report.is_ok_and(|report| report.current().is_some_and(|slot| slot.is_clean))
 }
 
 /// Gives a file other contents; without any, it is as if it had not been there.
