@@ -84,7 +84,8 @@ pub(crate) struct HeapArgs {
     /// [default: in-place if the database's directory has a file `heap`, else wal]
     #[arg(long, value_name = "SCHEME", value_parser = axes::scheme)]
     pub(crate) scheme: Option<&'static str>,
-    /// Size of a new heap, in MiB; an existing heap grows to it [default: 1024, or the present size]
+    /// Size of a new heap, in MiB; an existing heap grows to it [default: 1024, or the present
+    /// size]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(2..=1 << 30))]
     pub(crate) heap_mb: Option<u64>,
     /// The part of a new heap that is for journals, in MiB [default: a sixteenth, at most 256]
@@ -101,13 +102,14 @@ pub(crate) struct LogArgs {
     /// Device for the end of the log: file, nvm (a ring in persistent memory)
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
-    /// Persistence domain that the ring or the heap assumes: durable-cache, volatile-cache [default:
-    /// volatile-cache]
+    /// Persistence domain that the ring or the heap assumes: durable-cache, volatile-cache
+    /// [default: volatile-cache]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
-    /// File or device of the ring or of the heap; a missing file is created. With several logs, each log has a
-    /// ring: repeat the option for the second log and so on. The ring of a log without the option
-    /// is the file of the first ring with the log's number appended [default: `ring` or
+    /// File or device of the ring or of the heap; a missing file is created. With several logs,
+    /// each log has a ring: repeat the option for the second log and so on. The ring of a log
+    /// without the option is the file of the first ring with the log's number appended [default:
+    /// `ring` or
     /// `heap` in the database's directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) region: Vec<PathBuf>,

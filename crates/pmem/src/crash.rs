@@ -230,12 +230,6 @@ impl State {
             self.unsure.remove(&word);
         }
     }
-
-    /// Returns the value that programs read.
-    fn visible(&self, word: usize) -> u64 {
-        let written = self.unsure.get(&word).and_then(|versions| versions.last());
-        written.map_or(self.sure[word], |version| version.value)
-    }
 }
 
 /// Records the operations on the region that is open on a memory.
@@ -249,7 +243,13 @@ impl Recorder {
     /// read it.
     pub(crate) fn load(&self, len: usize, mut put: impl FnMut(usize, u64)) {
         let state = self.memory.shared.state.lock();
-        (0..state.sure.len().min(len / 8)).for_each(|word| put(word * 8, state.visible(word)));
+        let words = state.sure.len().min(len / 8);
+        // Regions start as zeros.
+        let sure = state.sure[..words].iter().enumerate().filter(|(_, value)| **value != 0);
+        sure.for_each(|(word, value)| put(word * 8, *value));
+        for (word, versions) in state.unsure.range(..words) {
+            versions.last().into_iter().for_each(|version| put(word * 8, version.value));
+        }
     }
 
     /// Records a store or a stream of the caller. `write` performs it and reports the offset and

@@ -83,10 +83,10 @@ pub struct World {
 }
 
 /// Bytes of a heap: images of it are copied often.
-const HEAP_BYTES: u64 = 10 << 20;
+const HEAP_BYTES: u64 = 6 << 20;
 
 /// Bytes of its journals: some scripts have long transactions.
-const JOURNAL_BYTES: u64 = 4 << 20;
+const JOURNAL_BYTES: u64 = 3 << 20;
 
 /// Bytes of a region before the ring.
 const HEADER_BYTES: u64 = 4096;

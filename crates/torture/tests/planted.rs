@@ -40,7 +40,7 @@ macro_rules! hunts {
 
         #[test]
         fn every_bug_is_hunted() {
-            assert_eq!([$(Bug::$bug),*].as_slice(), [Bug::DURABILITY, Bug::MEMORY, Bug::FILES].concat());
+            assert_eq!([$(Bug::$bug),*].as_slice(), [Bug::DURABILITY, Bug::MEMORY, Bug::FILES, Bug::SCHEMES].concat());
         }
     };
 }
@@ -77,4 +77,11 @@ hunts! {
     stale_area_put_back: StaleAreaPutBack,
     versions_not_compared: VersionsNotCompared,
     fences_not_compared: FencesNotCompared,
+    line_forgotten: LineForgotten,
+    home_before_journal: HomeBeforeJournal,
+    home_unfenced: HomeUnfenced,
+    freed_unfenced: FreedUnfenced,
+    home_time_ignored: HomeTimeIgnored,
+    lease_reused: LeaseReused,
+    reused_page_forgets_time: ReusedPageForgetsTime,
 }

@@ -9,7 +9,7 @@ use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId};
 
 use super::create::FIRST_TXN;
 use super::files::new_identity;
-use super::start::Opened;
+use super::parts::Opened;
 use crate::btree::empty_root;
 use crate::checkpoint::control::{Control, ControlFile, SchemeId, SeveralLogs};
 use crate::error::{Error, Result};

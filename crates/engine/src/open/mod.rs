@@ -12,6 +12,7 @@ mod create;
 pub(crate) mod files;
 mod in_heap;
 mod marker;
+mod parts;
 mod start;
 mod with_log;
 

@@ -4,34 +4,15 @@ use duramen_io::{Disk, DiskLock};
 use duramen_sync::{Arc, clock};
 
 use super::{in_heap, with_log};
-use crate::checkpoint::control::{Control, ControlFile, SchemeId};
+use crate::checkpoint::control::{ControlFile, SchemeId};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lock::LockManager;
 use crate::maintenance::Maintenance;
-use crate::metrics::RecoveryReport;
 use crate::options::{Options, Scheme};
-use crate::pool::Pool;
-use crate::recovery::{self, RecoveryHost};
-use crate::scheme::StorageScheme;
+use crate::recovery;
 use crate::storage::free_space::Space;
 use crate::storage::store::Store;
-
-/// Brings the pages to the state of the last hardened commit, once the engine has its parts.
-type Recover = Box<dyn FnOnce(&Arc<dyn RecoveryHost>, Control) -> Result<RecoveryReport>>;
-
-/// The parts of a database that depend on its storage scheme.
-pub(super) struct Opened {
-    pub(super) pool: Arc<Pool>,
-    pub(super) scheme: Arc<dyn StorageScheme>,
-    /// The events that acknowledged commits do not survive, if these include less than a power cut.
-    pub(super) shortfall: Option<String>,
-    /// Called by a thread that is going to wait for a lock.
-    pub(super) before_lock_wait: Option<Box<dyn Fn() + Send + Sync>>,
-    pub(super) recover: Recover,
-    /// Called after the first checkpoint.
-    pub(super) checkpointed: Box<dyn FnOnce()>,
-}
 
 /// Brings an existing database into service.
 pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Result<Arc<Engine>> {

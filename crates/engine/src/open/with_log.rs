@@ -6,7 +6,7 @@ use duramen_types::{Lsn, PAGE_SIZE, planted};
 use duramen_wal::{Known, Log, LogDevice, WalOptions};
 
 use super::files::{DATA, DOUBLE_WRITE, VERSIONS};
-use super::start::Opened;
+use super::parts::Opened;
 use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
 use crate::error::Result;
 use crate::options::Options;

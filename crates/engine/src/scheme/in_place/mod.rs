@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | change, under the latches of its pages | the record, with undo and new lines; the head word, if it is the first | 1 |
 //! | | the lines to the pages in the heap | 2 |
-//! | promise to free pages | the record | 1 |
+//! | deferred free | the record | 1 |
 //! | commit | the head word: free, or committed with frees to do | 1 |
 //! | rollback | each inverse is a change; then the head word: free | 2 each, and 1 |
 //!
