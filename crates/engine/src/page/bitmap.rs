@@ -45,7 +45,7 @@ pub(crate) fn set(page: &mut PageMut<'_>, bit: u32, value: bool) -> Result<(), B
     }
     let at = BITS_OFFSET + bit as usize / 8;
     let byte = *page.get(at).ok_or(BadBit)?;
-    page.put(at, &[byte ^ (1 << (bit % 8))]);
+    page.put_field(at, [byte ^ (1 << (bit % 8))]);
     Ok(())
 }
 

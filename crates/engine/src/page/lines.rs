@@ -24,11 +24,29 @@ impl Lines {
     #[inline(always)]
     pub(crate) fn mark(&mut self, range: Range<usize>) {
         debug_assert!(range.end <= PAGE_SIZE, "{range:?} leaves the page");
-        if range.start < range.end {
-            let (first, last) = (range.start / LINE_SIZE, (range.end - 1) / LINE_SIZE);
-            // The bits up to `last` without those below `first`.
-            self.0 |= (2u128 << last).wrapping_sub(1 << first);
+        if range.is_empty() {
+            return;
         }
+        // Most changes are small and stay in one line.
+        if range.start / LINE_SIZE == (range.end - 1) / LINE_SIZE {
+            self.mark_line_of(range.start);
+        } else {
+            self.mark_several(range);
+        }
+    }
+
+    /// Adds the line that has the byte at `at`, which lies in the page.
+    #[inline(always)]
+    pub(crate) fn mark_line_of(&mut self, at: usize) {
+        debug_assert!(at < PAGE_SIZE, "{at} is not in the page");
+        self.0 |= 1 << (at / LINE_SIZE);
+    }
+
+    /// Adds the lines that have one of the bytes in `range`, which is not empty.
+    fn mark_several(&mut self, range: Range<usize>) {
+        let (first, last) = (range.start / LINE_SIZE, (range.end - 1) / LINE_SIZE);
+        // The bits up to `last` without those below `first`.
+        self.0 |= (2u128 << last).wrapping_sub(1 << first);
     }
 }
 

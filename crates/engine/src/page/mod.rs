@@ -146,7 +146,7 @@ pub(crate) fn gsn(page: &[u8]) -> Gsn {
 
 /// Stamps the page with the GSN of the record just applied.
 pub(crate) fn set_gsn(page: &mut PageMut<'_>, gsn: Gsn) {
-    page.put(GSN, &gsn.get().to_le_bytes());
+    page.put_field(GSN, gsn.get().to_le_bytes());
 }
 
 /// Returns the page's own number.
@@ -156,7 +156,7 @@ pub(crate) fn page_id(page: &[u8]) -> PageId {
 
 /// Changes the page's number, for contents copied from another page.
 pub(crate) fn set_page_id(page: &mut PageMut<'_>, id: PageId) {
-    page.put(PAGE_ID, &id.get().to_le_bytes());
+    page.put_field(PAGE_ID, id.get().to_le_bytes());
 }
 
 /// Returns the table that the page belongs to, zero if none.
@@ -167,10 +167,10 @@ pub(crate) fn table_id(page: &[u8]) -> TableId {
 /// Zeroes the page and writes its header.
 pub(crate) fn init_header(page: &mut PageMut<'_>, ty: PageType, level: u8, id: PageId, table: TableId) {
     page.zero_from(0);
-    page.put(TYPE, &[ty as u8]);
-    page.put(LEVEL, &[level]);
+    page.put_field(TYPE, [ty as u8]);
+    page.put_field(LEVEL, [level]);
     set_page_id(page, id);
-    page.put(TABLE_ID, &table.get().to_le_bytes());
+    page.put_field(TABLE_ID, table.get().to_le_bytes());
 }
 
 /// Writes the checksum into a copy of the page: the last step before the copy goes to disk.

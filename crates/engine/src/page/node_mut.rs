@@ -72,7 +72,7 @@ impl<'a> NodeMut<'a> {
     #[inline(always)]
     fn set_field(&mut self, off: usize, value: usize) {
         let value = u16::try_from(value).expect("offsets and lengths within a page are 16 bits");
-        self.0.put(off, &value.to_le_bytes());
+        self.0.put_field(off, value.to_le_bytes());
     }
 
     #[inline(always)]
@@ -152,7 +152,7 @@ impl<'a> NodeMut<'a> {
     fn write_head(&mut self, slot: usize, skip: usize) {
         let head = head_of(&self.view().suffix(slot)[skip..]);
         let at = SLOTS + slot * SLOT_SIZE + HEAD;
-        self.0.put(at, &head.to_le_bytes());
+        self.0.put_field(at, head.to_le_bytes());
     }
 
     /// Returns the number of bytes between the slots and the heap.
@@ -180,7 +180,7 @@ impl<'a> NodeMut<'a> {
 
     /// Sets the rightmost child of an inner node.
     pub(crate) fn set_rightmost(&mut self, child: PageId) {
-        self.0.put(RIGHTMOST, &child.get().to_le_bytes());
+        self.0.put_field(RIGHTMOST, child.get().to_le_bytes());
     }
 
     /// Sets child number `slot` of an inner node, the rightmost one for `slot == slot_count()`.

@@ -4,7 +4,7 @@ use std::ops::{Deref, Range};
 
 use duramen_types::PAGE_SIZE;
 
-use super::lines::Lines;
+use super::lines::{LINE_SIZE, Lines};
 
 /// A page to which the caller has exclusive access, and the set of its changed lines.
 ///
@@ -12,7 +12,8 @@ use super::lines::Lines;
 /// change the bytes.
 #[derive(Debug)]
 pub(crate) struct PageMut<'a> {
-    bytes: &'a mut [u8],
+    /// An array, because the compiler drops most bounds checks where it knows the length.
+    bytes: &'a mut [u8; PAGE_SIZE],
     pub(super) lines: &'a mut Lines,
 }
 
@@ -20,8 +21,7 @@ impl<'a> PageMut<'a> {
     /// Wraps the bytes of a page. Each change adds to `lines`.
     #[inline]
     pub(crate) fn new(bytes: &'a mut [u8], lines: &'a mut Lines) -> Self {
-        assert_eq!(bytes.len(), PAGE_SIZE);
-        Self { bytes, lines }
+        Self { bytes: bytes.try_into().expect("a page has PAGE_SIZE bytes"), lines }
     }
 
     /// Returns the same page for a shorter time.
@@ -35,6 +35,15 @@ impl<'a> PageMut<'a> {
     pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
         self.lines.mark(at..at + bytes.len());
+    }
+
+    /// Overwrites a field that is aligned to its size, so that it lies in one line.
+    #[inline(always)]
+    pub(crate) fn put_field<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
+        const { assert!(N.is_power_of_two() && N <= LINE_SIZE) };
+        debug_assert!(at.is_multiple_of(N), "the field at {at} is not aligned");
+        self.bytes[at..at + N].copy_from_slice(&bytes);
+        self.lines.mark_line_of(at);
     }
 
     /// Overwrites the bytes from `at` on with the concatenation of `parts`.
@@ -109,7 +118,6 @@ impl PageMut<'_> {
     /// Changes a page; returns what `change` returns. Checks that the change has marked every line
     /// in which the page differs.
     pub(crate) fn tracked<R>(bytes: &mut [u8], change: impl FnOnce(PageMut<'_>) -> R) -> R {
-        use super::lines::LINE_SIZE;
         let (before, mut lines) = (bytes.to_vec(), Lines::NONE);
         let result = change(PageMut::new(bytes, &mut lines));
         let pairs = before.chunks(LINE_SIZE).zip(bytes.chunks(LINE_SIZE));

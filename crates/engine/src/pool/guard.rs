@@ -239,25 +239,37 @@ impl<'a> Exclusive<'a> {
     }
 
     /// Returns the bytes for changes, whose lines are added to [`Exclusive::lines`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn page_mut(&mut self) -> PageMut<'_> {
-        assert!(self.prepared.get(), "{} is changed without being prepared: the change could be lost", self.id);
+        if !self.prepared.get() {
+            self.refuse_change();
+        }
+        if !matches!(self.origin, Origin::Page) {
+            self.format_anew();
+        }
         self.changed = true;
         // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and
         // `self` is borrowed exclusively. Optimistic readers read through `OptimisticPage`, whose
         // reads may race, and discard what they saw.
         let bytes = unsafe { self.pool.frames.bytes_mut(self.frame) };
-        match self.origin {
-            Origin::Page => {}
-            Origin::Stale => {
-                self.erased = page::gsn(bytes);
-                bytes.fill(0);
-                self.origin = Origin::Page;
-                self.lines = Lines::ALL;
-            }
-            Origin::Blank(_) => self.lines = Lines::ALL,
-        }
         PageMut::new(bytes, &mut self.lines)
+    }
+
+    #[cold]
+    fn refuse_change(&self) -> ! {
+        panic!("{} is changed without being prepared: the change could be lost", self.id)
+    }
+
+    /// Begins a page whose former bytes are not in the frame, or count no more.
+    #[cold]
+    fn format_anew(&mut self) {
+        if matches!(self.origin, Origin::Stale) {
+            self.erased = page::gsn(self);
+            // SAFETY: as in `page_mut`.
+            unsafe { self.pool.frames.bytes_mut(self.frame) }.fill(0);
+            self.origin = Origin::Page;
+        }
+        self.lines = Lines::ALL;
     }
 
     /// Returns the lines that were changed through this guard. These are all lines of a page that
