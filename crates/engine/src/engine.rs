@@ -165,6 +165,7 @@ impl Engine {
     /// redone.
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
         let never = AtomicBool::new(false);
+        self.retry_deferred_frees();
         let finished = self.finish_in_doubt(&never);
         let redone = self.finish_redo(&never);
         self.new_checkpoint().map_or(Ok(()), |checkpoint| checkpoint.take_of_clean_pages()).and(finished).and(redone)

@@ -417,6 +417,12 @@ impl Options {
         if matches!(&heap.source, Source::File(path) if path.as_os_str().is_empty()) {
             return wrong("scheme", "the path of the heap is empty; name a file or device");
         }
+        if heap.bytes > 1 << 46 {
+            return wrong("scheme", "a heap has at most 64 TiB");
+        }
+        if heap.source == Source::Anonymous {
+            return wrong("scheme", "anonymous memory cannot be opened again: name a file or device for the heap");
+        }
         let usual = Self::default();
         if self.commit == CommitMode::Async {
             return wrong(
@@ -432,6 +438,21 @@ impl Options {
         }
         if self.log_device != usual.log_device {
             return wrong("log_device", "the scheme `in-place` has no log: leave the option out");
+        }
+        let of_log = |options: &Self| {
+            let bytes = (options.log_buffer_bytes, options.log_segment_bytes, options.log_max_bytes);
+            (bytes, options.log_array_slots, options.log_arrays, options.log_slot_pool)
+        };
+        if of_log(self) != of_log(&usual) {
+            return wrong("log", "the scheme `in-place` has no log: leave the sizes of the log out");
+        }
+        let of_groups =
+            |options: &Self| (options.group_commit_transactions, options.group_commit_bytes, options.group_commit_time);
+        if of_groups(self) != of_groups(&usual) {
+            return wrong("group_commit", "the scheme `in-place` has no group commit: leave the options out");
+        }
+        if self.redo_memory_bytes.is_some() {
+            return wrong("redo_memory_bytes", "the scheme `in-place` has no redo of a log: leave the option out");
         }
         if self.archive.is_some() {
             let reason = "the scheme `in-place` has no log to archive: copy the closed database with its heap";

@@ -238,7 +238,20 @@ fn what_needs_a_log_is_refused_before_anything_is_made() {
         ("archive", Options { archive: Some(duramen::Archive::at(home.path().join("a")).unwrap()), ..good.clone() }),
         ("cleaner_pages_per_second", Options { cleaner_pages_per_second: Some(5), ..good.clone() }),
         ("checkpoint_bytes", Options { checkpoint_bytes: 1 << 20, ..good.clone() }),
+        ("log", Options { log_max_bytes: 1 << 30, ..good.clone() }),
+        ("group_commit", Options { group_commit_transactions: 5, ..good.clone() }),
+        ("redo_memory_bytes", Options { redo_memory_bytes: Some(1 << 20), ..good.clone() }),
         ("scheme", in_file(&path, 1000)),
+        ("scheme", in_file(&path, u64::MAX)),
+        ("scheme", {
+            let heap = HeapOptions::new(Source::Anonymous, 4 * MIB, Domain::VolatileCache);
+            Options { scheme: Scheme::InPlace(HeapOptions { survive: Survive::Nothing, ..heap }), ..Options::default() }
+        }),
+        // This memory does not survive a power cut.
+        ("scheme", {
+            let heap = HeapOptions::new(Source::File(path.clone()), 4 * MIB, Domain::VolatileCache);
+            Options { scheme: Scheme::InPlace(heap), ..Options::default() }
+        }),
         ("scheme", in_file(Path::new(""), 4 * MIB)),
     ] {
         match Db::open(&dir, options) {
@@ -294,4 +307,46 @@ fn an_older_heap_is_refused() {
     std::fs::write(&path, &old).unwrap();
     let refused = Db::open(&dir, options).unwrap_err();
     assert!(refused.to_string().contains("older copy"), "{refused}");
+}
+
+#[test]
+fn a_damaged_header_is_refused_and_nothing_panics() {
+    use std::os::unix::fs::FileExt;
+    let home = tempfile::tempdir().unwrap();
+    let (dir, path) = (home.path().join("db"), home.path().join("heap"));
+    let options = in_file(&path, 4 * MIB);
+    Db::open(&dir, options.clone()).unwrap().close().unwrap();
+    let good = std::fs::read(&path).unwrap();
+    for (at, value) in [(0, 7), (40, 1 << 40), (192, 9), (512, 1 << 51), (512, u64::MAX), (512, 0)] {
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&u64::to_le_bytes(value), at).unwrap();
+        drop(file);
+        let refused = Db::open(&dir, options.clone()).unwrap_err();
+        assert!(matches!(&refused, Error::Corrupt { .. } | Error::NotADatabase { .. }), "{at}: {refused}");
+        std::fs::write(&path, &good).unwrap();
+    }
+    // A heap that has lost its end does not grow.
+    std::fs::write(&path, &good[..good.len() - 8192]).unwrap();
+    let refused = Db::open(&dir, in_file(&path, 16 * MIB)).unwrap_err();
+    assert!(matches!(&refused, Error::NotADatabase { .. }), "{refused}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), good.len() as u64 - 8192);
+    std::fs::write(&path, &good).unwrap();
+    Db::open(&dir, options).unwrap().close().unwrap();
+}
+
+/// What an interrupted creation left is used.
+#[test]
+fn a_heap_that_was_being_made_is_made_again() {
+    let home = tempfile::tempdir().unwrap();
+    for (number, len) in [0, 4096, 1 << 20, 3 << 20].into_iter().enumerate() {
+        let (dir, path) = (home.path().join(format!("db{number}")), home.path().join(format!("heap{number}")));
+        std::fs::write(&path, vec![0; len]).unwrap();
+        let opened = Db::open(&dir, in_file(&path, 4 * MIB));
+        // A very short file of zeros cannot be told from a user's.
+        if len == 4096 {
+            assert!(opened.is_err());
+        } else {
+            opened.unwrap().close().unwrap();
+        }
+    }
 }

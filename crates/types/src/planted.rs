@@ -221,7 +221,9 @@ bugs! {
 pub const BUILT_IN: bool = cfg!(duramen_planted);
 
 /// A bit for each bug.
-static PLANTED: AtomicU64 = AtomicU64::new(0);
+static PLANTED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+const _: () = assert!(Bug::ALL.len() <= 128, "each bug has a bit");
 
 /// Whether the named [`Bug`](crate::planted::Bug) is planted, as in `planted!(SkipLogSync)`: the
 /// constant `false` except in builds with `--cfg duramen_planted`.
@@ -236,7 +238,15 @@ macro_rules! planted {
 #[doc(hidden)]
 #[inline(always)]
 pub fn is_on(bug: Bug) -> bool {
-    BUILT_IN && PLANTED.load(Ordering::Relaxed) & (1 << bug as u64) != 0
+    BUILT_IN && word_of(bug).load(Ordering::Relaxed) & bit_of(bug) != 0
+}
+
+fn word_of(bug: Bug) -> &'static AtomicU64 {
+    &PLANTED[bug as usize / 64]
+}
+
+fn bit_of(bug: Bug) -> u64 {
+    1 << (bug as u64 % 64)
 }
 
 /// Plants `bug` until the returned guard is dropped.
@@ -248,7 +258,7 @@ pub fn plant(bug: Bug) -> Planted {
     if !BUILT_IN {
         panic!("this build has no planted bugs: make one with RUSTFLAGS=\"--cfg duramen_planted\"");
     }
-    PLANTED.fetch_or(1 << bug as u64, Ordering::Relaxed);
+    word_of(bug).fetch_or(bit_of(bug), Ordering::Relaxed);
     Planted(bug)
 }
 
@@ -258,7 +268,7 @@ pub struct Planted(Bug);
 
 impl Drop for Planted {
     fn drop(&mut self) {
-        PLANTED.fetch_and(!(1 << self.0 as u64), Ordering::Relaxed);
+        word_of(self.0).fetch_and(!bit_of(self.0), Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@
 //! | 0 | magic `DURAHEAP`; version u32; CRC-32C u32 of the first 64 bytes with this field zero; database id, 16 bytes; storage scheme u8, then 7 zero bytes; number of journal blocks u64; zero up to 64 |
 //! | 192 | state: 0 blank, 1 being made, 2 in use, 3 closed in order |
 //! | 256 | no transaction id below this is given out again |
-//! | 320 | number of openings: the upper half of every lease |
+//! | 320 | number of openings: the upper part of every lease |
 //! | 384 | generation (see `checkpoint/generation.rs`) |
 //! | 448 | number of groups of pages that have a bitmap, at least |
 //! | 512 | number of pages |
@@ -135,6 +135,12 @@ impl Layout {
     pub(crate) fn with_blocks(bytes: u64, blocks: u64) -> Self {
         let rest = bytes.saturating_sub(BLOCK_BYTES * blocks.saturating_add(1));
         Self { blocks, pages: rest / PAGE_SIZE as u64 }
+    }
+
+    /// Returns whether a heap can have this layout.
+    pub(crate) fn is_possible(&self) -> bool {
+        const MOST_PAGES: u64 = (1 << 46) / PAGE_SIZE as u64;
+        (16..=1 << 20).contains(&self.blocks) && (3..=MOST_PAGES).contains(&self.pages)
     }
 
     /// Returns the length of the whole region in bytes.

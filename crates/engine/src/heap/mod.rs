@@ -37,12 +37,15 @@ impl Heap {
     /// # Errors
     /// [`Error::InvalidOption`] if the source holds something else, or a heap in use.
     pub(crate) fn check_new(options: &HeapOptions) -> Result<()> {
-        let exists = match &options.source {
-            Source::File(path) => path.exists(),
-            Source::Anonymous => false,
-            Source::Simulated(_) => true,
-        };
-        if exists { Self::unused(options).map(drop) } else { Ok(()) }
+        match &options.source {
+            // Whether memory survives what it must can be found out only with a file.
+            Source::File(path) if !path.exists() => {
+                let tried = open_region(options, BLOCK_BYTES, Mode::Create).map(drop);
+                let _ = std::fs::remove_file(path);
+                Ok(tried?)
+            }
+            _ => Self::unused(options).map(drop),
+        }
     }
 
     /// Opens the region of a new heap that must not be in use.
@@ -51,7 +54,17 @@ impl Heap {
         let region = match open_region(options, layout.bytes(), Mode::Create) {
             // Nothing can be in a file that did not exist.
             Ok(region) if matches!(options.source, Source::File(_)) => return Ok(region),
-            Err(PmemError::AlreadyExists { .. }) => open_region(options, layout.bytes(), Mode::OpenOrCreate)?,
+            Err(PmemError::AlreadyExists { .. }) => {
+                match open_region(options, layout.bytes(), Mode::OpenOrCreate) {
+                    // What an interrupted creation left may be too short, and is not made longer
+                    // before it is known to be that.
+                    Err(PmemError::TooSmall { len, .. }) if len >= BLOCK_BYTES => {
+                        check_unused(&open_region(options, len / 4096 * 4096, Mode::Open)?)?;
+                        open_region(options, layout.bytes(), Mode::Grow)?
+                    }
+                    region => region?,
+                }
+            }
             region => region?,
         };
         check_unused(&region)?;
@@ -104,14 +117,24 @@ impl Heap {
             return Err(corrupt(&location, "it was made for another storage scheme, or never completed"));
         }
         let found = Layout { blocks: header.blocks, pages };
+        if !found.is_possible() {
+            return Err(corrupt(&location, "its header names sizes that no heap has"));
+        }
         let wanted = Layout::with_blocks(options.bytes, header.blocks);
         let layout = Layout { pages: pages.max(wanted.pages), ..found };
-        let mode = if layout == found { Mode::Open } else { Mode::Grow };
-        let region = open_region(options, layout.bytes(), mode)?;
-        let heap = Self::of_region(region, options, header, layout);
-        if layout != found {
-            heap.set(Word::Pages, layout.pages);
+        // A heap that is shorter than its header says has lost its end, and must not grow.
+        let region = open_region(options, found.bytes(), Mode::Open)?;
+        if layout == found {
+            return Ok(Self::of_region(region, options, header, layout));
         }
+        drop(region);
+        let region = open_region(options, layout.bytes(), Mode::Grow)?;
+        let heap = Self::of_region(region, options, header, layout);
+        for page in found.pages..layout.pages {
+            heap.store(layout.page(PageId::new(page)), &[&[0; LINE as usize]]);
+        }
+        heap.barrier();
+        heap.set(Word::Pages, layout.pages);
         Ok(heap)
     }
 

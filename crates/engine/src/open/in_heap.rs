@@ -11,7 +11,7 @@ use super::create::FIRST_TXN;
 use super::files::new_identity;
 use super::parts::Opened;
 use crate::btree::empty_root;
-use crate::checkpoint::control::{Control, ControlFile, SchemeId, SeveralLogs};
+use crate::checkpoint::control::{CONTROL, Control, ControlFile, SchemeId, SeveralLogs};
 use crate::error::{Error, Result};
 use crate::heap::{Heap, HeapPages, State, Word};
 use crate::metrics::RecoveryReport;
@@ -24,12 +24,16 @@ use crate::scheme::{Found, InPlace};
 use crate::storage::catalog::CATALOG;
 use crate::storage::free_space::blank_bitmap;
 
-/// Refuses a heap that would mix with the files of the database in `home`.
+/// Refuses a heap that would mix with the files of the database in `home`, or that a new database
+/// could not have.
 pub(super) fn check_place(home: &Path, heap: &HeapOptions, files: &[&str]) -> Result<()> {
     let Source::File(path) = &heap.source else { return Ok(()) };
     let is_taken = files.iter().any(|name| home.join(name) == *path);
     if !is_taken {
-        return Ok(());
+        let is_new = !home.join(CONTROL).exists();
+        // The directory of the heap may be that of the database, and not exist yet.
+        let can_be_tried = path.parent().is_some_and(Path::exists);
+        return if is_new && can_be_tried { Heap::check_new(heap) } else { Ok(()) };
     }
     let reason = format!("the heap `{}` is a file of the database itself; name another", path.display());
     Err(Error::InvalidOption { option: "scheme", reason })

@@ -274,7 +274,6 @@ impl<'a> Exclusive<'a> {
 
     /// Returns the lines that were changed through this guard. These are all lines of a page that
     /// is formatted anew: what it was before is not in the frame, or counts no more.
-    #[cfg_attr(not(test), allow(dead_code, reason = "no scheme writes lines yet"))]
     pub(crate) fn lines(&self) -> Lines {
         self.lines
     }

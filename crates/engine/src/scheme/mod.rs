@@ -136,6 +136,10 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// scheme whose records do not show it.
     fn note_txn_limit(&self, limit: TxnId);
 
+    /// Makes sure that a crash does not hide that this many groups of pages have a bitmap, for a
+    /// scheme without checkpoints.
+    fn note_groups(&self, groups: u64);
+
     /// Returns the log, if the scheme has one.
     fn log(&self) -> Option<&dyn LogService>;
 

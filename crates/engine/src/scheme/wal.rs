@@ -160,6 +160,9 @@ impl StorageScheme for WalScheme {
     /// The log shows every id in it, and checkpoints record the limit.
     fn note_txn_limit(&self, _limit: TxnId) {}
 
+    /// Checkpoints record the number.
+    fn note_groups(&self, _groups: u64) {}
+
     fn log(&self) -> Option<&dyn LogService> {
         Some(self)
     }

@@ -144,6 +144,7 @@ impl Space {
         let index = mini.include(pool.create(id)?);
         mini.apply(index, PageOp::Image(&page::image(&blank_bitmap(group))));
         let logged = mini.finish(scheme);
+        scheme.note_groups(group + 1);
         self.groups.store(group + 1, Ordering::Release);
         Ok(logged)
     }

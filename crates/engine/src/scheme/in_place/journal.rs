@@ -14,8 +14,8 @@
 //! Further blocks have records from byte 64 on.
 //!
 //! # Leases
-//! A lease is a number that no journal ever had before: its upper half counts the openings of the
-//! heap, its lower half the leases of this opening. The checksum of each record depends on the
+//! A lease is a number that no journal ever had before: its upper 22 bits count the openings of the
+//! heap, its lower 40 bits the leases of this opening. The checksum of each record depends on the
 //! lease. So nothing that an earlier lease has left in the blocks passes for a record, and neither
 //! the blocks nor the words with the next block need to be erased. The head word and the first
 //! record become durable together: the one without the other means that nothing was changed yet.
@@ -32,7 +32,7 @@
 //! and recovery repeats a complete change without effect.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::{CachePadded, Mutex, MutexGuard, Striped};
+use duramen_sync::{Backoff, CachePadded, Mutex, MutexGuard, Striped};
 use duramen_types::{Gsn, LogAddress, TxnId, planted};
 
 use super::record::{Fields, Record, Seed, Writer};
@@ -47,6 +47,8 @@ const SLOTS: u64 = LINE;
 const SLOT_BYTES: u64 = (12 << 10) - LINE / 2;
 /// Offset, in the first block, of the first record of the chain.
 const CHAIN: u64 = 24 << 10;
+/// Bits of a lease that count the leases of one opening; 22 bits are left for the openings.
+const COUNT_BITS: u32 = 40;
 /// The most journals for changes that no transaction owns.
 const MOST_SYSTEM: u64 = 32;
 
@@ -136,6 +138,7 @@ impl Journals {
     /// in use. Counts the opening.
     pub(super) fn new(heap: &Heap, found: &[FoundJournal]) -> Self {
         let opening = heap.get(Word::Openings) + 1;
+        assert!(opening < 1 << (62 - COUNT_BITS), "the openings of the heap are used up");
         heap.set(Word::Openings, opening);
         let system = (heap.layout.blocks / 4).min(MOST_SYSTEM) as u32;
         let journals: Box<[_]> = (0..heap.layout.blocks).map(|_| Mutex::new(Journal::default())).collect();
@@ -173,9 +176,11 @@ impl Journals {
 
     fn lease(&self) -> u64 {
         if planted!(LeaseReused) {
-            return 1 << 32;
+            return 1 << COUNT_BITS;
         }
-        self.opening << 32 | self.leases.fetch_add(1, Ordering::Relaxed)
+        let count = self.leases.fetch_add(1, Ordering::Relaxed);
+        assert!(count < 1 << COUNT_BITS, "the leases of this opening are used up");
+        self.opening << COUNT_BITS | count
     }
 
     /// Leases a journal for a transaction, which has reserved space.
@@ -191,10 +196,18 @@ impl Journals {
         Home(first)
     }
 
+    /// Takes a free block. There is one, because the transaction has reserved space for it; but
+    /// while this looks for it, others may take it and give back another one where this has looked
+    /// already.
     fn take_block(&self) -> u32 {
-        let own = self.free.own().1.lock().pop();
-        own.or_else(|| self.free.iter().find_map(|blocks| blocks.lock().pop()))
-            .expect("a transaction records only what it has reserved space for")
+        let mut backoff = Backoff::new();
+        loop {
+            let own = self.free.own().1.lock().pop();
+            if let Some(block) = own.or_else(|| self.free.iter().find_map(|blocks| blocks.lock().pop())) {
+                return block;
+            }
+            backoff.snooze();
+        }
     }
 
     /// Returns the journal that a transaction has leased.
@@ -417,4 +430,45 @@ pub(super) fn read(heap: &Heap, found: &FoundJournal, address: LogAddress) -> Op
     let block = heap.layout.block_of(address.get()).filter(|block| found.blocks.contains(block))?;
     let seed = Seed { database: heap.header.database, lease: found.lease, first_block: found.first };
     Record::read(heap, seed, address.get(), heap.layout.block(block) + BLOCK_BYTES)
+}
+
+#[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
+mod tests {
+    use duramen_pmem::{Domain, SimMemory, Source};
+    use duramen_sync::{Arc, thread};
+
+    use super::*;
+    use crate::options::HeapOptions;
+
+    /// Regression: a thread that looked for a free block in one place after the other missed one
+    /// that was given back where it had looked already.
+    #[test]
+    fn who_has_reserved_space_gets_a_block() {
+        let memory = SimMemory::new(2 << 20, Domain::DurableCache);
+        let options = HeapOptions::new(Source::Simulated(memory), 2 << 20, Domain::DurableCache);
+        let heap = Heap::create(&options, [1; 16], 1).unwrap();
+        let journals = Arc::new(Journals::new(&heap, &[]));
+        let (all, _) = journals.bytes();
+        let heap = Arc::new(heap);
+        while journals.bytes().1 > 3 * BLOCK_BYTES {
+            journals.reserve(&heap, BLOCK_BYTES).unwrap();
+            journals.begin(&heap);
+        }
+        let work = |seed: u64| {
+            let (journals, heap) = (Arc::clone(&journals), Arc::clone(&heap));
+            thread::spawn("writer", move || {
+                for _ in 0..20_000 + seed {
+                    if journals.reserve(&heap, BLOCK_BYTES).is_ok() {
+                        let home = journals.begin(&heap);
+                        journals.release(home);
+                        journals.unreserve(BLOCK_BYTES);
+                    }
+                }
+            })
+            .unwrap()
+        };
+        let threads: Vec<_> = (0..8).map(work).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(journals.bytes(), (all, 3 * BLOCK_BYTES));
+    }
 }

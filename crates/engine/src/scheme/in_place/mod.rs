@@ -217,6 +217,10 @@ impl StorageScheme for InPlace {
         }
     }
 
+    fn note_groups(&self, groups: u64) {
+        self.heap.set(Word::Groups, groups);
+    }
+
     fn log(&self) -> Option<&dyn LogService> {
         None
     }
