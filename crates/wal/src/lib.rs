@@ -64,13 +64,14 @@
 //! # Locks
 //! A thread takes locks in the order below: a thread that holds one takes only later ones. During a
 //! disk operation a thread holds none of them, with two exceptions: *growth* (with *refill*, if a
-//! segment is made for a reservation) and, with a buffer in persistent memory, *destaging*. A flush
-//! takes *growth* only if a reservation did not cover an insertion.
+//! segment is made for a reservation) and *flush*. A flush takes *growth* only if a reservation did
+//! not cover an insertion.
 //!
 //! 0. *rounds* (`several/commit_rounds`), then *room* (`several/log_set`): the right to harden
 //!    several logs, and to insert sync records in them; then *refill* (`several/reservation`): the
 //!    right to move log reservations between the logs and the shards;
-//! 1. *destaging* (`device/nvm`): the right to write a buffer in persistent memory to the segments;
+//! 1. *flush* (`device/flush`): the right to write the buffer to the segments, and the scratch
+//!    block. Threads wait for it only with a buffer in persistent memory, where readers de-stage;
 //! 2. *growth* (`segments/pool`): the right to make and recycle segments;
 //! 3. *insertion lock* (`buffer/insertion_lock`): the right to hand out space in the buffer, held
 //!    for about ten instructions, or until there is room;
@@ -79,8 +80,8 @@
 //! 6. *live* (`segments/files`), *state* (`segments/retention`), *failure* (`segments/archive`),
 //!    and the locks inside wake events and waiters: leaves.
 //!
-//! The commit queue's `is_flushing` keeps flushes apart. It is a flag, not a lock: no thread blocks
-//! on it without being woken.
+//! With the device `file`, the commit queue's `is_flushing` keeps flushes apart. It is a flag, not
+//! a lock: no thread blocks on it without being woken.
 //!
 //! # Failure
 //! After one failed write or sync of log data the content of the device is unknown, so the log

@@ -90,7 +90,7 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     fn end(&self, home: Home, record: NewRecord<'_>) -> Recorded;
 
     /// Waits until everything up to and including `gsn` survives a crash. `gsn` is that of a
-    /// commit, whose address is `own` if the caller has it.
+    /// commit, whose address is `own` if the caller has it, or zero if there is nothing to harden.
     fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()>;
 
     /// Requests that everything up to and including `gsn` survives a crash, and does not wait.

@@ -106,6 +106,9 @@ impl StorageScheme for WalScheme {
     }
 
     fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
+        if gsn.is_zero() {
+            return Ok(());
+        }
         Ok(self.logs.wait_hardened(gsn, own)?)
     }
 

@@ -36,19 +36,16 @@ impl Txn {
     /// [`crate::Error::MustAbort`] if an earlier operation failed: the transaction is rolled back.
     /// [`crate::Error::Io`] and [`crate::Error::Poisoned`] if the log could not be hardened: the
     /// next opening of the database determines whether the transaction is committed.
-    pub fn commit(self) -> Result<()> {
+    pub fn commit(mut self) -> Result<()> {
         let mode = self.engine.options.commit;
-        self.commit_in(mode)
+        let Unhardened { gsn, own } = self.pre_commit(mode)?;
+        self.engine.scheme().harden(gsn, own).map_err(|error| self.engine.note(error))
     }
 
     /// Commits as [`Txn::commit`] does, durably in every mode.
-    pub(crate) fn commit_durably(self) -> Result<()> {
-        self.commit_in(CommitMode::Sync)
-    }
-
-    fn commit_in(mut self, mode: CommitMode) -> Result<()> {
-        let unhardened = self.pre_commit(mode)?;
-        self.harden(unhardened)
+    pub(crate) fn commit_durably(mut self) -> Result<()> {
+        // In this mode the commit is hardened before the locks are released.
+        self.pre_commit(CommitMode::Sync).map(|_| ())
     }
 
     /// Commits as [`Txn::commit`] does, but does not wait under [`CommitMode::Pipelined`]: the
@@ -95,7 +92,7 @@ impl Txn {
         let is_pipelined = self.engine.options.commit == CommitMode::Pipelined;
         let Unhardened { gsn, own } = unhardened;
         if !is_pipelined || gsn.is_zero() {
-            return Commit::done(self.harden(unhardened));
+            return Commit::done(self.engine.scheme().harden(gsn, own).map_err(|error| self.engine.note(error)));
         }
         match self.engine.scheme().request_hardening(gsn, own) {
             Some(hardened) => Commit::hardening(hardened, self),
@@ -123,13 +120,6 @@ impl Txn {
         }
     }
 
-    fn harden(&self, Unhardened { gsn, own }: Unhardened) -> Result<()> {
-        if gsn.is_zero() || self.engine.scheme().is_hardened(gsn) {
-            return Ok(());
-        }
-        self.engine.scheme().harden(gsn, own).map_err(|error| self.engine.note(error))
-    }
-
     /// Takes back all changes of the transaction. As after a commit, the caller may act on what the
     /// transaction has read when this returns: it is hardened. (Dropping a transaction takes its
     /// changes back, too, and waits for nothing.)
@@ -144,7 +134,7 @@ impl Txn {
             reach(Probe::AbortWaitedForWriter);
         }
         self.abort_now()?;
-        self.harden(Unhardened::seen(seen))
+        self.engine.scheme().harden(seen, None).map_err(|error| self.engine.note(error))
     }
 
     /// Returns what must be hardened before the application may act on an abort. Nothing for a

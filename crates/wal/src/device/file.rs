@@ -8,7 +8,6 @@ use crate::device::flush::Flusher;
 use crate::device::{Device, Tail};
 use crate::error::{Result, WalError};
 use crate::format::record::NewRecord;
-use crate::segments::pool::Segments;
 
 /// The device that consists of the segments alone.
 #[derive(Debug)]
@@ -27,23 +26,8 @@ impl Device for FileDevice {
         // SAFETY: the caller guarantees the contract of `Flusher::fill`.
         unsafe { self.0.fill(tail, lsn, record, gsn, durable) };
     }
-
-    fn wait(&self, _tail: Tail<'_>, _lsn: Lsn, for_flush: &dyn Fn()) {
-        for_flush();
-    }
-
-    fn flush(&self, _tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> bool {
-        write_out()
-    }
-
-    fn write_out(&self, tail: Tail<'_>, segments: &Segments) -> Result<bool> {
-        self.0.flush(tail, segments, tail.space.released(), || {})
-    }
-
-    fn destage(&self, tail: Tail<'_>, _write_out: &dyn Fn() -> bool) -> Lsn {
-        tail.space.durable()
-    }
 }
+
 /// Creates a buffer in ordinary memory for a log that ends at `end`, and fills in the beginning of
 /// the last block of the log.
 pub(super) fn buffer(bytes: usize, block: &[u8], end: Lsn) -> Result<Ring> {

@@ -19,10 +19,11 @@
 //! end of the released part at the start of the flush, which is the end of a record.
 
 use duramen_io::{AlignedBuf, File};
-use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::{Arc, Mutex, MutexGuard};
 use duramen_types::{Gsn, Lsn, planted};
 
+use crate::buffer::positions::Space;
 use crate::buffer::ring::Ring;
 use crate::device::Tail;
 use crate::error::Result;
@@ -43,11 +44,14 @@ pub(crate) struct Flusher {
     sealing: Sealing,
     flushes: AtomicU64,
     bytes: AtomicU64,
+    /// The scratch block. The thread that flushes has it locked.
+    scratch: Mutex<AlignedBuf>,
 }
 
 impl Flusher {
     pub(crate) fn new(files: Arc<SegmentFiles>, sealing: Sealing) -> Self {
-        Self { files, sealing, flushes: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        let scratch = Mutex::new(AlignedBuf::zeroed(BLOCK as usize));
+        Self { files, sealing, flushes: AtomicU64::new(0), bytes: AtomicU64::new(0), scratch }
     }
 
     /// Returns whether records are sealed when they are flushed, and not before.
@@ -86,17 +90,21 @@ impl Flusher {
         (self.flushes.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Makes everything below `to`, which is released, durable in the segments, and publishes the
-    /// new durable position; returns whether there was anything to write. `written` is called
-    /// before the space is reused. One thread at a time may flush. After a transient error nothing
-    /// has been written, and the caller can retry.
-    pub(crate) fn flush(&self, tail: Tail<'_>, segments: &Segments, to: Lsn, written: impl FnOnce()) -> Result<bool> {
+    /// Locks the right to write to the segments, and returns the scratch block for
+    /// [`Flusher::write`].
+    pub(crate) fn lock(&self) -> MutexGuard<'_, AlignedBuf> {
+        self.scratch.lock()
+    }
+
+    /// Begins a flush of everything below `to`, which is released: seals what has to be sealed.
+    /// Returns the bounds of what [`Flusher::write`] has to write, if there is anything.
+    pub(crate) fn begin(&self, tail: Tail<'_>, to: Lsn) -> Option<(Lsn, Lsn)> {
         let Tail { ring, space, .. } = tail;
         let from = space.durable();
         // Checked after `to` has been read: a log that has failed releases space that was never
         // filled in.
         if from == to || space.has_failed() {
-            return Ok(false);
+            return None;
         }
         space.set_in_flush(to);
         if self.seals_at_flush() {
@@ -105,18 +113,20 @@ impl Flusher {
             let fresh = unsafe { ring.bytes_mut(from, (to.get() - from.get()) as usize) };
             self.seal(fresh, from);
         }
-        self.write(ring, segments, from.get(), to.get())?;
-        written();
-        space.set_durable(to);
-        let first = self.files.geometry.segment_of(to.get());
-        if first != self.files.geometry.segment_of(from.get()) {
-            self.files.write_from(first);
-        }
-        Ok(true)
+        Some((from, to))
     }
 
-    /// Writes `[from, to)`, which is stable, to the segments, durably.
-    pub(crate) fn write(&self, ring: &Ring, segments: &Segments, from: u64, to: u64) -> Result<()> {
+    /// Writes `[from, to)`, which is stable, to the segments, durably. After a transient error
+    /// nothing has been written, and the caller can retry.
+    pub(crate) fn write(
+        &self,
+        ring: &Ring,
+        segments: &Segments,
+        from: Lsn,
+        to: Lsn,
+        scratch: &mut AlignedBuf,
+    ) -> Result<()> {
+        let (from, to) = (from.get(), to.get());
         let (start, full, end) = (from / BLOCK * BLOCK, to / BLOCK * BLOCK, to.next_multiple_of(BLOCK));
         // Does nothing for records that were inserted under a log reservation.
         segments.ensure(end, to - from)?;
@@ -129,34 +139,45 @@ impl Flusher {
         // too (see `space`).
         let stable = unsafe { ring.bytes(Lsn::new(start), (to - start) as usize) };
         let (blocks, rest) = stable.split_at((full - start) as usize);
-        let mut scratch = None;
-        if !rest.is_empty() {
-            let block = scratch.insert(AlignedBuf::zeroed(BLOCK as usize));
-            block[..rest.len()].copy_from_slice(rest);
-        }
+        scratch[..rest.len()].copy_from_slice(rest);
+        scratch[rest.len()..].fill(0);
         for ((piece_start, piece_end), file) in pieces {
+            let offset = self.files.geometry.offset(piece_start);
             let whole = &blocks[(piece_start - start) as usize..(piece_end.min(full) - start) as usize];
-            let last = scratch.as_deref().filter(|_| piece_end > full);
-            write_piece(&*file, self.files.geometry.offset(piece_start), whole, last)?;
+            let has_last = piece_end > full;
+            let parts = &[whole, &scratch[..]][usize::from(whole.is_empty())..1 + usize::from(has_last)];
+            if planted!(SkipLogSync) {
+                file.write_at(parts, offset)?;
+            } else if whole.len() as u64 <= WRITE_BYTES {
+                file.write_durable(parts, offset)?;
+            } else {
+                write_in_parts(&*file, parts, offset)?;
+            }
         }
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(end - start, Ordering::Relaxed);
         Ok(())
     }
+
+    /// Ends a flush: publishes that everything below `to` is durable in the segments.
+    pub(crate) fn publish(&self, space: &Space, from: Lsn, to: Lsn) {
+        space.set_durable(to);
+        let first = self.files.geometry.segment_of(to.get());
+        if first != self.files.geometry.segment_of(from.get()) {
+            self.files.write_from(first);
+        }
+    }
 }
 
-/// Writes `whole` and then `last` at `offset`, durably.
-fn write_piece(file: &dyn File, offset: u64, whole: &[u8], last: Option<&[u8]>) -> duramen_io::Result<()> {
-    let parts: Vec<&[u8]> = [Some(whole).filter(|whole| !whole.is_empty()), last].into_iter().flatten().collect();
-    if planted!(SkipLogSync) {
-        return file.write_at(&parts, offset);
+/// Writes more than [`WRITE_BYTES`], durably.
+#[cold]
+fn write_in_parts(file: &dyn File, parts: &[&[u8]], offset: u64) -> duramen_io::Result<()> {
+    let mut at = offset;
+    let mut writes = Vec::new();
+    for chunk in parts.iter().flat_map(|part| part.chunks(WRITE_BYTES as usize)) {
+        writes.push((at, chunk));
+        at += chunk.len() as u64;
     }
-    if whole.len() as u64 <= WRITE_BYTES {
-        return file.write_durable(&parts, offset);
-    }
-    let chunks = whole.chunks(WRITE_BYTES as usize).enumerate();
-    let mut writes: Vec<(u64, &[u8])> = chunks.map(|(i, chunk)| (offset + i as u64 * WRITE_BYTES, chunk)).collect();
-    writes.extend(last.map(|last| (offset + whole.len() as u64, last)));
     file.write_batch(&writes)?;
     file.sync()
 }

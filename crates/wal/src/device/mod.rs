@@ -14,19 +14,20 @@
 //!   this thread.
 //! - [`Device::fence`]: no commit waits for earlier records of the calling thread.
 //! - [`Device::look`]: `Space::hardened` is up to date.
-//! - [`Device::wait`]: one record and all before it are hardened, or the log has failed. With
-//!   `file` the thread waits for a flush, with `nvm` for the threads that inserted the records.
+//! - [`Device::wait`]: if it returns true, one record and all before it are hardened, or the log
+//!   has failed. With `nvm` the thread has waited for the threads that inserted the records. With
+//!   `file` it returns false: the thread has to wait for a flush.
 //! - [`Device::harden_released`]: everything released is hardened, if that needs no flush.
-//! - [`Device::flush`]: requests without a waiting thread have made progress, and so have
-//!   insertions that wait for space.
-//! - [`Device::write_out`]: the segments hold more, and `Space::durable` says so, if anything could
-//!   be written. With `file` this is everything released, with `nvm` everything hardened.
-//! - [`Device::destage`]: the segments hold everything that was hardened before the call.
+//! - [`Device::prepare_flush`]: requests without a waiting thread have made progress, as far as
+//!   that needs no write to the segments.
+//! - [`Device::writable`]: everything below the position can be written to the segments. With
+//!   `file` this is everything released, with `nvm` everything hardened.
 //! - [`Device::give_up`]: the segments alone form the log, if they hold everything.
 //!
-//! One thread at a time calls `write_out`: with `file` the commit queue ensures that, with `nvm` a
-//! lock of the device. Where a flush seals records ([`Device::takes_unsealed`]), insertions bypass
-//! this interface: the log writes records directly into the buffer.
+//! One thread at a time writes to the segments: it holds the lock of the [`Flusher`]. With `file`
+//! the commit queue ensures that no thread waits for this lock. Where a flush seals records
+//! ([`Device::takes_unsealed`]), insertions bypass this interface: the log writes records directly
+//! into the buffer.
 
 mod file;
 pub(crate) mod flush;
@@ -50,7 +51,6 @@ use crate::format::record::NewRecord;
 use crate::insert::AnyInsertion;
 use crate::options::{GroupCommit, WalOptions};
 use crate::segments::files::SegmentFiles;
-use crate::segments::pool::Segments;
 
 /// The end of one log in memory, as its device accesses it.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +65,24 @@ impl Tail<'_> {
     pub(crate) fn collect(&self) {
         self.insertion.collect(self.space);
     }
+}
+
+/// Why a flush takes place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// To serve requests, and insertions that wait for space.
+    Requests,
+    /// To let readers find in the segments what is hardened.
+    Readers,
+}
+
+/// What a flush for [`Purpose::Requests`] has to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared {
+    /// Whether the segments have to be written.
+    pub(crate) is_due: bool,
+    /// Whether the preparation has already made progress.
+    pub(crate) progress: bool,
 }
 
 /// The device of one log. The default methods are those of a device that hardens records by flushes
@@ -103,25 +121,28 @@ pub(crate) trait Device: Debug + Send + Sync {
     /// Updates `Space::hardened`, where readers have to do that.
     fn look(&self, _tail: Tail<'_>) {}
 
-    /// Blocks until waiting for `lsn` is over. `for_flush` waits until a flush has achieved that.
-    fn wait(&self, tail: Tail<'_>, lsn: Lsn, for_flush: &dyn Fn());
+    /// Blocks until waiting for `lsn` is over and returns true, if that needs no flush.
+    fn wait(&self, _tail: Tail<'_>, _lsn: Lsn) -> bool {
+        false
+    }
 
     /// Hardens the released part of one log among several with shared commit rounds, without the
     /// other logs. Otherwise such a log learns what is hardened only when a thread commits.
     fn harden_released(&self, _tail: Tail<'_>) {}
 
-    /// Does the daemon's work, for the daemon or for a thread that flushes in its place; returns
-    /// whether there was any work. `write_out` calls [`Device::write_out`] and handles its outcome.
-    fn flush(&self, tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> bool;
+    /// Does the daemon's work up to the write to the segments, for the daemon or for a thread that
+    /// flushes in its place; returns whether the write is due.
+    fn prepare_flush(&self, _tail: Tail<'_>) -> Prepared {
+        Prepared { is_due: true, progress: false }
+    }
 
-    /// Writes everything that can be written to the segments; returns whether there was anything.
-    /// After a transient error nothing has been written, and the caller can retry.
-    fn write_out(&self, tail: Tail<'_>, segments: &Segments) -> Result<bool>;
+    /// Returns the position up to which the segments may be written.
+    fn writable(&self, tail: Tail<'_>) -> Lsn {
+        tail.space.released()
+    }
 
-    /// Writes everything that is hardened at this moment to the segments, unless the log fails;
-    /// returns the position up to which they should then hold the log. `write_out` is as for
-    /// [`Device::flush`].
-    fn destage(&self, tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> Lsn;
+    /// Notes that the segments hold everything below `to`, before the space is reused.
+    fn note_written(&self, _to: Lsn) {}
 
     /// Releases the ring, if there is one and the segments hold everything; returns whether the
     /// segments need not name it any more. The log has been stopped.

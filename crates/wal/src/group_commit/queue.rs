@@ -3,10 +3,11 @@
 //!
 //! # Flushing
 //! At most one thread flushes at a time ([`State::is_flushing`]): the daemon, or a thread that has
-//! to wait anyway ([`CommitQueue::wait`]). The [policy](crate::group_commit::policy) decides which
-//! thread flushes, and when. All other threads wait until their position is durable, and are not
-//! woken before. The flush in progress serves the requests for the records that it writes; the next
-//! one serves the others.
+//! to wait anyway. The queue calls neither: it returns what the daemon ([`CommitQueue::due`]) or a
+//! waiting thread ([`CommitQueue::next_step`]) does next. The
+//! [policy](crate::group_commit::policy) decides which thread flushes, and when. All other threads
+//! wait until their position is durable, and are not woken before. The flush in progress serves the
+//! requests for the records that it writes; the next one serves the others.
 //!
 //! # Wake-ups
 //! All users of the queue follow one protocol:
@@ -75,6 +76,32 @@ struct State {
     daemon_looks: Option<Instant>,
     waits: u64,
     inline_flushes: u64,
+}
+
+/// A thread that waits for a record, with what it has done so far.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    lsn: Lsn,
+    ask: Ask,
+    /// Whether the request has been made.
+    is_asked: bool,
+    /// Whether the wait has been counted.
+    is_counted: bool,
+    /// Whether the last step was [`Step::Flush`].
+    has_flushed: bool,
+    /// Grows with every flush that did not cover the record.
+    backoff: Backoff,
+}
+
+/// What a waiting thread does next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Flush the released records, and then call [`CommitQueue::end_flush`].
+    Flush,
+    /// Park; the thread that ends a flush unparks it.
+    Park(Arc<Parker>),
+    /// Stop waiting.
+    Stop,
 }
 
 impl State {
@@ -149,7 +176,9 @@ impl State {
             // an earlier one. It belongs to the next flush.
             return self.requests.join(served);
         }
-        let took = self.began.filter(|(_, hardened)| space.hardened() > *hardened).map(|(began, _)| began.elapsed());
+        // A lone committer, for which no request is counted, saves reading the clock.
+        let timed = self.began.filter(|(_, hardened)| served.count > 0 && space.hardened() > *hardened);
+        let took = timed.map(|(began, _)| began.elapsed());
         self.estimate.update(served.count, served.blocked, self.requests.count, took);
     }
 
@@ -178,49 +207,52 @@ impl CommitQueue {
         (state.waits, state.inline_flushes)
     }
 
-    /// Blocks until the durable position is beyond `lsn`, or the log has failed. `flush` makes the
-    /// released records durable.
-    pub(crate) fn wait(&self, space: &Space, lsn: Lsn, ask: Ask, flush: impl Fn()) {
+    /// Returns a waiter for the record at `lsn`, which blocks its thread.
+    pub(crate) fn waiter(&self, lsn: Lsn, ask: Ask) -> Waiter {
         let ask = self.policy.admit(ask);
-        let is_self_flushing = ask == Ask::SelfFlushing;
-        let mut is_asked = matches!(ask, Ask::Requested | Ask::SelfFlushing);
-        let mut backoff = Backoff::new();
-        let mut counted = false;
-        while !is_resolved(space, lsn) {
-            let mut state = self.state.lock();
-            if is_resolved(space, lsn) {
-                return;
-            }
-            state.waits += u64::from(!std::mem::replace(&mut counted, true));
-            if is_self_flushing {
-                state.collect(space, self.pending.collect());
-            }
-            let now = state.snapshot(space, state.now());
-            // A thread whose record was not written after many attempts leaves it to the daemon,
-            // which sleeps between its own attempts.
-            if !backoff.is_long() && self.policy.flushes_itself(&now, ask) {
-                state.begin_flush(space, is_self_flushing && self.policy.waits_for_group(&now));
-                state.inline_flushes += 1;
-                self.unlock(state, space);
-                flush();
-                reach(Probe::FlushedByCommitter);
-                self.end_flush(space);
-                if !is_resolved(space, lsn) {
-                    // The record is inserted, but its release waits for a thread that is still
-                    // filling in an earlier one.
-                    backoff.snooze();
-                }
-                continue;
-            }
-            let parker = Arc::new(Parker::new());
-            if !std::mem::replace(&mut is_asked, true) {
-                state.requests_at(space, lsn).add(lsn, ask);
-            }
-            let kind = if is_self_flushing { Wake::SelfFlusher } else { Wake::Thread };
-            state.waiters.push(lsn, kind(Arc::clone(&parker)));
-            self.unlock(state, space);
-            parker.park();
+        let is_asked = matches!(ask, Ask::Requested | Ask::SelfFlushing);
+        Waiter { lsn, ask, is_asked, is_counted: false, has_flushed: false, backoff: Backoff::new() }
+    }
+
+    /// Returns what the thread of `waiter` does next. It calls this function until the answer is
+    /// [`Step::Stop`]: then the durable position is beyond the record, or the log has failed.
+    pub(crate) fn next_step(&self, space: &Space, waiter: &mut Waiter) -> Step {
+        if is_resolved(space, waiter.lsn) {
+            return Step::Stop;
         }
+        if std::mem::take(&mut waiter.has_flushed) {
+            // The record is inserted, but its release waits for a thread that is still filling in
+            // an earlier one.
+            waiter.backoff.snooze();
+        }
+        let mut state = self.state.lock();
+        if is_resolved(space, waiter.lsn) {
+            return Step::Stop;
+        }
+        let is_self_flushing = waiter.ask == Ask::SelfFlushing;
+        state.waits += u64::from(!std::mem::replace(&mut waiter.is_counted, true));
+        if is_self_flushing {
+            state.collect(space, self.pending.collect());
+        }
+        let now = state.snapshot(space, state.now());
+        // A thread whose record was not written after many attempts leaves it to the daemon, which
+        // sleeps between its own attempts.
+        if !waiter.backoff.is_long() && self.policy.flushes_itself(&now, waiter.ask) {
+            state.begin_flush(space, is_self_flushing && self.policy.waits_for_group(&now));
+            state.inline_flushes += 1;
+            self.unlock(state, space);
+            reach(Probe::FlushedByCommitter);
+            waiter.has_flushed = true;
+            return Step::Flush;
+        }
+        let parker = Arc::new(Parker::new());
+        if !std::mem::replace(&mut waiter.is_asked, true) {
+            state.requests_at(space, waiter.lsn).add(waiter.lsn, waiter.ask);
+        }
+        let kind = if is_self_flushing { Wake::SelfFlusher } else { Wake::Thread };
+        state.waiters.push(waiter.lsn, kind(Arc::clone(&parker)));
+        self.unlock(state, space);
+        Step::Park(parker)
     }
 
     /// Requests that everything up to `lsn` be hardened, without waiting for it.

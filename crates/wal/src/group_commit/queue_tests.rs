@@ -18,6 +18,21 @@ fn fixture_of(policy: GroupCommit, hardening: Hardening) -> (CommitQueue, Space)
     (CommitQueue::new(policy, event, Arc::new(WakeEvent::new())), space)
 }
 
+/// Waits as a thread of the log does; `flush` makes the released records durable.
+fn wait(queue: &CommitQueue, space: &Space, lsn: Lsn, ask: Ask, flush: impl Fn()) {
+    let mut waiter = queue.waiter(lsn, ask);
+    loop {
+        match queue.next_step(space, &mut waiter) {
+            Step::Flush => {
+                flush();
+                queue.end_flush(space);
+            }
+            Step::Park(parker) => parker.park(),
+            Step::Stop => return,
+        }
+    }
+}
+
 /// Ends a waiter's flush; returns whether the daemon has been woken.
 #[cfg(not(duramen_loom))]
 fn end_flush(queue: &CommitQueue, space: &Space) -> bool {
@@ -48,9 +63,9 @@ mod native {
     fn a_lonely_committer_flushes_by_itself() {
         let (queue, space) = fixture(policy());
         let lsn = insert(&space);
-        queue.wait(&space, lsn, Ask::Grouped, || space.set_durable(space.released()));
+        wait(&queue, &space, lsn, Ask::Grouped, || space.set_durable(space.released()));
         assert_eq!(queue.counts(), (1, 1));
-        queue.wait(&space, lsn, Ask::Grouped, || panic!("it is durable"));
+        wait(&queue, &space, lsn, Ask::Grouped, || panic!("it is durable"));
         assert_eq!(queue.counts(), (1, 1));
     }
 
@@ -84,7 +99,7 @@ mod native {
         let policy = GroupCommit { transactions: 2, bytes: 1000, time: Duration::from_secs(3600) };
         let (queue, space) = fixture(policy);
         let lsn = insert(&space);
-        queue.wait(&space, lsn, Ask::AtOnce, || space.set_durable(space.released()));
+        wait(&queue, &space, lsn, Ask::AtOnce, || space.set_durable(space.released()));
         // Behind a flush of another thread, which cannot serve the record.
         let lsn = space.turn(false).acquire(1, 1);
         queue.state.lock().requests.add(lsn, Ask::AtOnce);
@@ -161,7 +176,7 @@ mod native {
         group(&queue, &space);
         let lsn = fourth(&queue, &space);
         assert!(matches!(queue.due(&space), Due::In(_)));
-        queue.wait(&space, lsn, Ask::SelfFlushing, || space.set_durable(space.released()));
+        wait(&queue, &space, lsn, Ask::SelfFlushing, || space.set_durable(space.released()));
         assert_eq!(queue.counts(), (1, 1));
         assert!(queue.state.lock().estimate.self_flushed);
         queue.state.lock().estimate.flush_time = Duration::from_secs(3600);
@@ -191,7 +206,7 @@ mod native {
         let shared = Arc::new((queue, space));
         let waiter = {
             let shared = Arc::clone(&shared);
-            let wait = move || shared.0.wait(&shared.1, lsn, Ask::SelfFlushing, || panic!("another thread flushes"));
+            let wait = move || wait(&shared.0, &shared.1, lsn, Ask::SelfFlushing, || panic!("another thread flushes"));
             thread::spawn("waiter", wait).unwrap()
         };
         let (queue, space) = &*shared;
@@ -377,12 +392,12 @@ mod native {
                 for commit in 0..EACH {
                     let lsn = insert(space);
                     if commit % 4 == 0 {
-                        queue.wait(space, lsn, Ask::Grouped, || flush(space));
+                        wait(queue, space, lsn, Ask::Grouped, || flush(space));
                         continue;
                     }
                     queue.request(space, lsn);
                     if commit % 4 == 1 {
-                        queue.wait(space, lsn, Ask::SelfFlushing, || flush(space));
+                        wait(queue, space, lsn, Ask::SelfFlushing, || flush(space));
                     } else if (commit + number) % 4 == 2 {
                         let called = Arc::clone(&called);
                         let call = Box::new(move || {
@@ -488,7 +503,7 @@ mod loom_models {
     fn every_committer_is_woken() {
         two_beside_the_daemon(
             |_| (),
-            |queue, space, lsn| queue.wait(space, lsn, Ask::Grouped, || space.set_durable(space.released())),
+            |queue, space, lsn| wait(queue, space, lsn, Ask::Grouped, || space.set_durable(space.released())),
         );
     }
 
@@ -500,7 +515,7 @@ mod loom_models {
             |state| state.estimate.committers = GROUP_THRESHOLD,
             |queue, space, lsn| {
                 queue.request(space, lsn);
-                queue.wait(space, lsn, Ask::SelfFlushing, || {
+                wait(queue, space, lsn, Ask::SelfFlushing, || {
                     let released = space.released();
                     space.set_in_flush(released);
                     space.set_durable(released);
@@ -574,7 +589,7 @@ mod loom_models {
             let flusher = start("daemon", |queue, space, lsns| daemon(queue, space, lsns[1]));
             let committer = start("committer", |queue, space, lsns| {
                 // Its flush writes its own record only.
-                queue.wait(space, lsns[0], Ask::Grouped, || {
+                wait(queue, space, lsns[0], Ask::Grouped, || {
                     space.set_in_flush(space.durable().max(lsns[1]));
                     space.set_durable(space.durable().max(lsns[1]));
                 });
@@ -659,7 +674,7 @@ mod loom_models {
                 wake.tell();
             }
             shared.0.request(&shared.1, lsns[1]);
-            shared.0.wait(&shared.1, lsns[1], Ask::Requested, || shared.1.set_durable(shared.1.released()));
+            wait(&shared.0, &shared.1, lsns[1], Ask::Requested, || shared.1.set_durable(shared.1.released()));
             shared.0.daemon.wake();
             flusher.join().unwrap();
             shared.0.take_to_notify().into_iter().for_each(Wake::tell);
@@ -725,7 +740,7 @@ mod loom_models {
                 thread::spawn("waiter", move || {
                     let (queue, space) = &*shared;
                     queue.request(space, lsns[1]);
-                    queue.wait(space, lsns[1], Ask::SelfFlushing, || assert!(space.has_failed()));
+                    wait(queue, space, lsns[1], Ask::SelfFlushing, || assert!(space.has_failed()));
                     assert!(space.has_failed());
                 })
                 .unwrap()
@@ -747,7 +762,7 @@ mod loom_models {
             let committer = {
                 let shared = Arc::clone(&shared);
                 thread::spawn("committer", move || {
-                    shared.0.wait(&shared.1, lsn, Ask::Grouped, || unreachable!("the policy wants two"));
+                    wait(&shared.0, &shared.1, lsn, Ask::Grouped, || unreachable!("the policy wants two"));
                     assert!(shared.1.has_failed());
                 })
                 .unwrap()

@@ -323,7 +323,11 @@ impl Log {
     /// [`WalError::Failed`] or [`WalError::Closed`] when the record will not be hardened;
     /// [`WalError::OutOfRange`] when there is no such record.
     pub fn wait_hardened(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
-        self.wait(gsn, own, Ask::Grouped)
+        match &self.several {
+            _ if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) => Ok(()),
+            None => self.streams[0].shared.wait(Lsn::new(gsn.get()), Ask::Grouped),
+            Some(several) => self.wait_for_several(several, gsn, own, Ask::Grouped),
+        }
     }
 
     /// Waits as [`Log::wait_hardened`] does, for records that are not commits but may delay
@@ -332,7 +336,11 @@ impl Log {
     /// # Errors
     /// As [`Log::wait_hardened`].
     pub fn harden_at_once(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
-        self.wait(gsn, own, Ask::AtOnce)
+        match &self.several {
+            _ if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) => Ok(()),
+            None => self.streams[0].shared.wait(Lsn::new(gsn.get()), Ask::AtOnce),
+            Some(several) => self.wait_for_several(several, gsn, own, Ask::AtOnce),
+        }
     }
 
     /// Requests that everything up to and including `gsn` be hardened; see [`Log::wait_hardened`].
@@ -352,25 +360,20 @@ impl Log {
         Hardened::of_parts(last, others, complete)
     }
 
-    fn wait(&self, gsn: Gsn, own: Option<LogAddress>, ask: Ask) -> Result<()> {
-        if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) {
-            return Ok(());
-        }
-        if let Some(group) = self.group() {
+    /// Blocks until everything up to and including `gsn` survives a crash, in all of several logs.
+    fn wait_for_several(&self, several: &Several, gsn: Gsn, own: Option<LogAddress>, ask: Ask) -> Result<()> {
+        if let Some(group) = &several.group {
             group.request(gsn);
             return group.wait(gsn, ask);
         }
         // This thread may flush one log itself. The daemons of the other logs flush at the same
         // time.
         if let (Some((log, lsn)), others) = self.unhardened(gsn, own) {
-            let shared = &self.streams[log].shared;
-            let waited = shared.check_inserted(lsn).and_then(|()| shared.wait(lsn, ask));
+            let waited = self.streams[log].shared.wait(lsn, ask);
             waited.map_err(|error| error.in_log(LogId::new(log as u16)))?;
             others.iter().try_for_each(|part| part.wait(Ask::Requested))?;
         }
-        if let Some(several) = &self.several {
-            several.complete.note(gsn);
-        }
+        several.complete.note(gsn);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::{JoinHandle, is_current, spawn};
 use duramen_sync::{Arc, Backoff, Mutex};
 
+use crate::device::Purpose;
 use crate::error::{Result, WalError};
 use crate::group_commit::policy::Due;
 use crate::stream::inner::{FailOnPanic, StreamInner};
@@ -81,7 +82,7 @@ fn flush_loop(shared: &StreamInner) {
     while !shared.daemon.is_stopped() {
         match shared.queue.due(&shared.space) {
             Due::Now => {
-                let progress = shared.flush();
+                let progress = shared.flush(Purpose::Requests);
                 shared.queue.end_flush(&shared.space);
                 if progress {
                     backoff = Backoff::new();

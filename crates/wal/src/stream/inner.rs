@@ -12,11 +12,11 @@ use crate::buffer::positions::Space;
 use crate::buffer::ring::Ring;
 use crate::device::nvm::open::{FoundRing, limits};
 use crate::device::nvm::passive::Passive;
-use crate::device::{self, Device, Tail};
+use crate::device::{self, Device, Prepared, Purpose, Tail};
 use crate::error::{Result, WalError};
 use crate::format::record::{HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, encode, filled, record_bytes};
 use crate::format::segment::BLOCK;
-use crate::group_commit::queue::{CommitQueue, is_resolved};
+use crate::group_commit::queue::{CommitQueue, Step, is_resolved};
 use crate::group_commit::requests::Ask;
 use crate::insert::{AnyInsertion, Fill, Shape};
 use crate::options::WalOptions;
@@ -259,20 +259,38 @@ impl StreamInner {
         self.segments.reserve(bytes, || self.space.end(), || self.device.fence())
     }
 
-    /// Flushes the released part; returns whether there was anything to flush. The caller has the
-    /// right to flush (see [`CommitQueue`]).
-    pub(crate) fn flush(&self) -> bool {
+    /// Writes what is due to the segments, durably; returns whether there was any work. Where a
+    /// flush hardens records, the caller has the right to flush (see [`CommitQueue`]).
+    pub(crate) fn flush(&self, purpose: Purpose) -> bool {
+        let _guard = FailOnPanic(self);
         if self.space.has_failed() {
             return false;
         }
         self.insertion.collect(&self.space);
-        self.device.flush(self.tail(), &|| self.write_out())
+        let (tail, writer) = (self.tail(), self.device.writer());
+        let Prepared { is_due, progress } = match purpose {
+            Purpose::Requests => self.device.prepare_flush(tail),
+            Purpose::Readers => Prepared { is_due: true, progress: false },
+        };
+        if !is_due {
+            return progress;
+        }
+        let mut scratch = writer.lock();
+        let flushed = match writer.begin(tail, self.device.writable(tail)) {
+            None => Ok(false),
+            Some((from, to)) => writer.write(&self.ring, &self.segments, from, to, &mut scratch).map(|()| {
+                self.device.note_written(to);
+                writer.publish(&self.space, from, to);
+                true
+            }),
+        };
+        drop(scratch);
+        self.after_flush(flushed) || progress
     }
 
-    /// Writes everything that can be written to the segments; returns whether there was anything.
-    /// The device determines which thread may call this.
-    fn write_out(&self) -> bool {
-        match self.device.write_out(self.tail(), &self.segments) {
+    /// Handles the outcome of a write to the segments; returns whether it has written anything.
+    fn after_flush(&self, flushed: Result<bool>) -> bool {
+        match flushed {
             Ok(progress) => {
                 if progress && self.segments.wants_more(self.space.end()) {
                     self.preallocator.wake();
@@ -326,13 +344,22 @@ impl StreamInner {
         Ok(())
     }
 
-    /// Blocks until the durable position is beyond `lsn`.
+    /// Blocks until the hardened position is beyond `lsn`. The thread may flush by itself.
     pub(crate) fn wait(&self, lsn: Lsn, ask: Ask) -> Result<()> {
-        let flush = || {
-            let _guard = FailOnPanic(self);
-            self.flush();
-        };
-        self.device.wait(self.tail(), lsn, &|| self.queue.wait(&self.space, lsn, ask, flush));
+        self.check_inserted(lsn)?;
+        if !self.device.wait(self.tail(), lsn) {
+            let mut waiter = self.queue.waiter(lsn, ask);
+            loop {
+                match self.queue.next_step(&self.space, &mut waiter) {
+                    Step::Stop => break,
+                    Step::Flush => {
+                        self.flush(Purpose::Requests);
+                        self.queue.end_flush(&self.space);
+                    }
+                    Step::Park(parker) => parker.park(),
+                }
+            }
+        }
         self.outcome(lsn)
     }
 
@@ -361,10 +388,11 @@ impl StreamInner {
     /// # Errors
     /// The reason why the log stopped.
     pub(crate) fn destage(&self) -> Result<Lsn> {
-        let hardened = self.device.destage(self.tail(), &|| {
-            let _guard = FailOnPanic(self);
-            self.write_out()
-        });
+        self.device.look(self.tail());
+        let hardened = self.space.hardened();
+        while self.space.durable() < hardened && !self.space.has_failed() {
+            self.flush(Purpose::Readers);
+        }
         let durable = self.space.durable();
         if durable < hardened { Err(self.refusal()) } else { Ok(durable) }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use duramen_pmem::Region;
 use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Backoff, Mutex, cost, thread};
+use duramen_sync::{Arc, Backoff, cost, thread};
 use duramen_types::{Gsn, LogId, Lsn};
 
 use crate::buffer::positions::Hardening;
@@ -20,13 +20,11 @@ use crate::device::flush::Flusher;
 use crate::device::nvm::open::FoundRing;
 use crate::device::nvm::passive::{Passive, Stalled};
 use crate::device::nvm::ring::NvmRing;
-use crate::device::{Device, Tail};
-use crate::error::Result;
+use crate::device::{Device, Prepared, Tail};
 use crate::format::record::{MAX_RECORD_BYTES, NewRecord, checksum_instructions, encode, record_bytes};
 use crate::group_commit::queue::is_resolved;
 use crate::options::{GroupCommit, Sealing, WalOptions};
 use crate::segments::files::SegmentFiles;
-use crate::segments::pool::Segments;
 
 /// Records up to this size, in bytes, are built on the stack.
 const STACK_BYTES: usize = 512;
@@ -42,8 +40,6 @@ pub(crate) struct NvmDevice {
     ring: NvmRing,
     log: LogId,
     writer: Flusher,
-    /// The lock that a thread holds while it de-stages.
-    destaging: Mutex<()>,
     /// Present where caches are volatile, or if the log shares commit rounds with others.
     passive: Option<Arc<Passive>>,
     /// Whether the threads' cells, if there are any, concern this log only. Several logs share
@@ -72,7 +68,6 @@ impl NvmDevice {
             log: files.identity.log,
             // A released record counts as hardened, so it has to be sealed at insertion.
             writer: Flusher::new(Arc::clone(files), Sealing::AtInsertion),
-            destaging: Mutex::new(()),
             passive,
             only,
             stalled: Stalled::default(),
@@ -170,7 +165,7 @@ impl Device for NvmDevice {
         }
     }
 
-    fn wait(&self, tail: Tail<'_>, lsn: Lsn, _for_flush: &dyn Fn()) {
+    fn wait(&self, tail: Tail<'_>, lsn: Lsn) -> bool {
         self.fence();
         let mut backoff = Backoff::new();
         let mut began = None;
@@ -186,6 +181,7 @@ impl Device for NvmDevice {
                 thread::sleep(PATIENCE);
             }
         }
+        true
     }
 
     fn harden_released(&self, tail: Tail<'_>) {
@@ -197,7 +193,7 @@ impl Device for NvmDevice {
         }
     }
 
-    fn flush(&self, tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> bool {
+    fn prepare_flush(&self, tail: Tail<'_>) -> Prepared {
         let space = tail.space;
         let before = space.hardened();
         self.look(tail);
@@ -207,30 +203,20 @@ impl Device for NvmDevice {
         let progress = space.hardened() > before;
         let half = self.ring.bytes() / 2;
         let full = space.end().get().saturating_sub(space.durable().get()) >= half;
-        if !full && space.waiting_for_room() == 0 {
-            return progress;
-        }
-        if space.hardened().get() - space.durable().get() < half / 2 {
+        let is_due = full || space.waiting_for_room() > 0;
+        if is_due && space.hardened().get() - space.durable().get() < half / 2 {
             self.drain(tail);
         }
-        let _turn = self.destaging.lock();
-        write_out() || progress
+        Prepared { is_due, progress }
     }
 
-    fn write_out(&self, tail: Tail<'_>, segments: &Segments) -> Result<bool> {
+    fn writable(&self, tail: Tail<'_>) -> Lsn {
         // Records that other threads have streamed can be read once they are durable.
-        let to = tail.space.hardened();
-        self.writer.flush(tail, segments, to, || self.ring.set_destaged(to))
+        tail.space.hardened()
     }
 
-    fn destage(&self, tail: Tail<'_>, write_out: &dyn Fn() -> bool) -> Lsn {
-        self.look(tail);
-        let hardened = tail.space.hardened();
-        let _turn = self.destaging.lock();
-        while tail.space.durable() < hardened && !tail.space.has_failed() {
-            write_out();
-        }
-        hardened
+    fn note_written(&self, to: Lsn) {
+        self.ring.set_destaged(to);
     }
 
     fn give_up(&self, tail: Tail<'_>) -> bool {

@@ -62,7 +62,7 @@ impl FoundRing {
             segments.lift_limit(true);
             let writer = Flusher::new(Arc::clone(&found.files), Sealing::AtInsertion);
             let last = found.files.span().map(|(_, last)| last);
-            writer.write(&this.ring.buffer(), &segments, from.get(), to.get())?;
+            writer.write(&this.ring.buffer(), &segments, from, to, &mut writer.lock())?;
             // A newly created segment takes the place of the spare with its number.
             found.spares.retain(|spare| Some(*spare) <= last || !found.files.has(*spare));
         }
