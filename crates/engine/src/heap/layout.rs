@@ -57,7 +57,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    pub(super) fn from_word(word: u64) -> Option<Self> {
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
         [Self::Blank, Self::BeingMade, Self::InUse, Self::Clean].into_iter().find(|state| *state as u64 == word)
     }
 }
@@ -124,8 +124,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Divides a new heap of `bytes` bytes; by default one part in sixteen is for journals, at least
-    /// 1 MiB and at most 256 MiB.
+    /// Divides a new heap of `bytes` bytes; by default one part in sixteen is for journals, at
+    /// least 1 MiB and at most 256 MiB.
     pub(crate) fn of_new(bytes: u64, journal_bytes: Option<u64>) -> Self {
         let journal_bytes = journal_bytes.unwrap_or_else(|| (bytes / 16).clamp(1 << 20, 256 << 20));
         Self::with_blocks(bytes, journal_bytes / BLOCK_BYTES)
