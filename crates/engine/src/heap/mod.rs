@@ -38,8 +38,15 @@ impl Heap {
     /// Checks that a new heap could be made, before anything is made.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] if the source holds something else, or a heap in use.
+    /// [`Error::InvalidOption`] if the source holds something else, or a heap in use, or if the
+    /// directory of its file does not exist.
     pub(crate) fn check_new(options: &HeapOptions) -> Result<()> {
+        if let Source::File(path) = &options.source
+            && path.parent().is_some_and(|home| !home.as_os_str().is_empty() && !home.exists())
+        {
+            let path = path.display();
+            return Err(invalid(format!("the directory of the heap `{path}` does not exist; create it")));
+        }
         let exists = match &options.source {
             Source::File(path) => path.exists(),
             Source::Anonymous => false,
