@@ -81,10 +81,11 @@ pub(crate) struct OpenArgs {
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct HeapArgs {
     /// Storage scheme: wal, in-place (pages in a heap in persistent memory, without a log)
-    /// [default: in-place if the database's directory has a file `heap`, else wal]
+    /// [default: that of the database; wal for a new one]
     #[arg(long, value_name = "SCHEME", value_parser = axes::scheme)]
     pub(crate) scheme: Option<&'static str>,
-    /// Size of a new heap, in MiB; an existing heap grows to it [default: 1024, or the present size]
+    /// Size of a new heap, in MiB; an existing heap grows to it [default: 1024, or the present
+    /// size]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(2..=1 << 30))]
     pub(crate) heap_mb: Option<u64>,
     /// The part of a new heap that is for journals, in MiB [default: a sixteenth, at most 256]
@@ -101,14 +102,14 @@ pub(crate) struct LogArgs {
     /// Device for the end of the log: file, nvm (a ring in persistent memory)
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
-    /// Persistence domain that the ring or the heap assumes: durable-cache, volatile-cache [default:
-    /// volatile-cache]
+    /// Persistence domain that the ring or the heap assumes: durable-cache, volatile-cache
+    /// [default: volatile-cache]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
-    /// File or device of the ring or of the heap; a missing file is created. With several logs, each log has a
-    /// ring: repeat the option for the second log and so on. The ring of a log without the option
-    /// is the file of the first ring with the log's number appended [default: `ring` or
-    /// `heap` in the database's directory]
+    /// File or device of the ring or of the heap; a missing file is created. With several logs,
+    /// each log has a ring: repeat the option for the second log and so on. The ring of a log
+    /// without the option is the file of the first ring with the log's number appended [default:
+    /// `ring` or `heap` in the database's directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) region: Vec<PathBuf>,
     /// Size of a new ring, in MiB, a power of two [default: 64]
@@ -296,12 +297,23 @@ pub(crate) enum Inspect {
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u64,
     },
-    /// Print the header and the slots of a page, as they are on disk
+    /// Print the header and the slots of a page, as they are on disk or in the heap
     Page {
         /// Directory of the database
         dir: PathBuf,
         /// Number of the page
         page: u64,
+        /// File or device of the heap [default: `heap` in the database's directory]
+        #[arg(long, value_name = "PATH")]
+        region: Option<PathBuf>,
+    },
+    /// Print the header, the space and the journals of a heap in persistent memory
+    Heap {
+        /// Directory of the database
+        dir: PathBuf,
+        /// File or device of the heap [default: `heap` in the database's directory]
+        #[arg(long, value_name = "PATH")]
+        region: Option<PathBuf>,
     },
     /// Print the shape of a table and its first keys (this opens the database, which recovers it;
     /// where files cannot be written, in memory)
@@ -313,6 +325,9 @@ pub(crate) enum Inspect {
         /// Number of keys to print
         #[arg(long, value_name = "N", default_value_t = 0)]
         keys: usize,
+        /// File or device of the heap, if the database has one [default: `heap` in its directory]
+        #[arg(long, value_name = "PATH")]
+        region: Option<PathBuf>,
     },
     /// Print the control file, which records the last checkpoint
     Checkpoint {
