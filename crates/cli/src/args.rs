@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, value_parser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
 use duramen::pmem::Domain;
 use duramen::{CommitMode, Gsn, InsertDesign, Isolation, Partition, RestoreTo, Timestamp};
 
@@ -15,6 +16,28 @@ use crate::failure::EXIT_CODES;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Parses the command line of this process.
+    pub(crate) fn of_process() -> Self {
+        let matches = Self::command().get_matches();
+        let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        if let (Command::Bench(args), Some(matches)) = (&mut cli.command, matches.subcommand_matches("bench")) {
+            args.given = given("bench", matches);
+        }
+        cli
+    }
+}
+
+/// Returns the names of the options of a subcommand that the command line has.
+fn given(subcommand: &str, matches: &ArgMatches) -> Vec<String> {
+    let command = Cli::command();
+    let options = command.find_subcommand(subcommand).into_iter().flat_map(clap::Command::get_arguments);
+    options
+        .filter(|option| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine))
+        .filter_map(|option| option.get_long().map(str::to_owned))
+        .collect()
 }
 
 #[derive(Subcommand, Debug)]
@@ -103,13 +126,14 @@ pub(crate) struct LogArgs {
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
     /// Persistence domain that the ring or the heap assumes: durable-cache, volatile-cache
-    /// [default: volatile-cache]
+    /// [default: volatile-cache; both for the workload barrier]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
     /// File or device of the ring or of the heap; a missing file is created. With several logs,
     /// each log has a ring: repeat the option for the second log and so on. The ring of a log
-    /// without the option is the file of the first ring with the log's number appended [default:
-    /// `ring` or `heap` in the database's directory]
+    /// without the option is the file of the first ring with the log's number appended. The
+    /// workload barrier measures it [default: memory for barrier, otherwise `ring` or
+    /// `heap` in the database's directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) region: Vec<PathBuf>,
     /// Size of a new ring, in MiB, a power of two [default: 64]
@@ -172,7 +196,8 @@ pub(crate) struct BenchArgs {
     /// Workload: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment,
     /// tpcc:new-order, or ycsb:a to ycsb:f; log-insert measures the log buffer alone, each
     /// insertion design beside plain copying; device-sync measures durable writes of 4 KiB, one
-    /// after another, to a file in the directory
+    /// after another, to a file in the directory; barrier measures what it takes to make cache
+    /// lines durable in persistent memory (--region), and recommends a storage scheme
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
     /// Number of clients; each has one transaction at a time in progress or waiting for its commit
@@ -254,6 +279,9 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
+    /// Names of the options that the command line has.
+    #[arg(skip)]
+    pub(crate) given: Vec<String>,
 }
 
 #[derive(Args, Debug)]
@@ -399,7 +427,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
@@ -412,6 +439,14 @@ mod tests {
             (args.partition, args.open.log.log_device, args.open.heap.scheme),
             (Partition::Transaction, "file", None)
         );
+    }
+
+    #[test]
+    fn options_of_the_command_line_are_told_from_defaults() {
+        let line = ["duramen", "bench", "tpcb", "--clients", "16", "--json", "--region", "a"];
+        let matches = Cli::command().get_matches_from(line);
+        let given = given("bench", matches.subcommand_matches("bench").unwrap());
+        assert_eq!(given, ["clients", "json", "region"]);
     }
 
     #[test]

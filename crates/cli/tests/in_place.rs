@@ -1,9 +1,10 @@
-//! The scheme `in-place` on the command line: workloads, inspection and messages.
+//! The scheme `in-place` on the command line: workloads, inspection, messages, and the benchmark of
+//! barriers.
 
 mod common;
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use common::{Ran, arg, command, duramen};
@@ -139,6 +140,7 @@ fn what_does_not_fit_is_refused() {
     duramen(&home.bench(&["--heap-mb", "4", "--journal-mb", "3"])).exits_with(2).says(&["half of the heap"]);
     duramen(&home.bench(&["--commit", "async"])).exits_with(2).says(&["`commit`", "use `sync`"]);
     duramen(&home.bench(&["--checkpoint-mb", "1"])).exits_with(2).says(&["takes no checkpoints"]);
+    duramen(&home.bench(&["--segment-mb", "1"])).exits_with(2).says(&["--segment-mb", "no log"]);
     duramen(&home.bench(&["--log-device", "nvm"])).exits_with(2).says(&["`log_device`", "no log"]);
     duramen(&home.bench(&["--logs", "2"])).exits_with(2).says(&["`logs`", "no log"]);
     assert!(!home.dir.exists());
@@ -187,4 +189,54 @@ fn a_second_opener_is_told() {
     }
     has(&duramen(&["inspect", "heap", dir]).exits_with(0), &["state: in use"]);
     duramen(&["check", dir]).exits_with(0);
+}
+
+#[test]
+fn barriers_are_measured() {
+    let home = Home::new();
+    let bench = ["bench", "barrier", "--seconds", "0.2"];
+    let ran = duramen(&bench).exits_with(0);
+    has(&ran, &["domain", "durable-cache", "volatile-cache", "1 thread", "128", "--scheme"]);
+    assert!(ran.stderr.contains("warning: `anonymous memory` is not persistent memory"), "{ran:#?}");
+    let report = object(&duramen(&[&bench[..], &["--json"]].concat()).exits_with(0));
+    assert_eq!((&report["workload"], &report["persistent"]), (&"barrier".into(), &false.into()));
+    let measurements = report["measurements"].as_array().unwrap();
+    let threads = if std::thread::available_parallelism().unwrap().get() > 1 { 2 } else { 1 };
+    assert_eq!(measurements.len(), 2 * 4 * threads);
+    assert!(measurements.iter().all(|of| of["ns"].as_f64().unwrap() > 0.0), "{report}");
+    assert_eq!(report["recommended"].as_array().unwrap().len(), 2);
+    // A file that is not there is created and removed; one of zeros stays one of zeros.
+    let region = home.path("region");
+    let more = ["--region", arg(&region), "--domain", "volatile-cache", "--json"];
+    let report = object(&duramen(&[&bench[..], &more].concat()).exits_with(0));
+    assert_eq!((report["recommended"].as_array().unwrap().len(), region.exists()), (1, false));
+    std::fs::write(&region, vec![0; 64 << 20]).unwrap();
+    duramen(&[&bench[..], &more].concat()).exits_with(0);
+    assert!(std::fs::read(&region).unwrap().iter().all(|byte| *byte == 0));
+    // What is in use is not overwritten.
+    let database = Home::populated(&[]);
+    let heap = database.dir.join("heap");
+    let before = std::fs::read(&heap).unwrap();
+    duramen(&[&bench[..], &["--region", arg(&heap)]].concat()).exits_with(2).says(&["holds something"]);
+    assert!(std::fs::read(&heap).unwrap() == before);
+    for option in [
+        &["--clients", "16"][..],
+        &["--dir", "x"],
+        &["--scale", "1"],
+        &["--commit", "sync"],
+        &["--log-insert", "hybrid"],
+        &["--scheme", "in-place"],
+        &["--heap-mb", "8"],
+        &["--barrier-ns", "8"],
+        &["--pool-mb", "256"],
+        &["--no-direct"],
+        &["--transactions", "5"],
+        &["--ring-mb", "1"],
+    ] {
+        let args = [&["bench", "barrier"][..], option].concat();
+        duramen(&args).exits_with(2).says(&[option[0], "does not apply to `barrier`", "`--region`"]);
+    }
+    let twice = ["bench", "barrier", "--region", "a", "--region", "b"];
+    duramen(&twice).exits_with(2).says(&["`--region` once"]);
+    assert!(!Path::new("a").exists());
 }
