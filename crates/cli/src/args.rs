@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, value_parser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
 use duramen::pmem::Domain;
 use duramen::{CommitMode, Gsn, InsertDesign, Isolation, Partition, RestoreTo, Timestamp};
 
@@ -15,6 +16,28 @@ use crate::failure::EXIT_CODES;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Parses the command line of this process.
+    pub(crate) fn of_process() -> Self {
+        let matches = Self::command().get_matches();
+        let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        if let (Command::Bench(args), Some(matches)) = (&mut cli.command, matches.subcommand_matches("bench")) {
+            args.given = given("bench", matches);
+        }
+        cli
+    }
+}
+
+/// Returns the names of the options of a subcommand that the command line has.
+fn given(subcommand: &str, matches: &ArgMatches) -> Vec<String> {
+    let command = Cli::command();
+    let options = command.find_subcommand(subcommand).into_iter().flat_map(clap::Command::get_arguments);
+    options
+        .filter(|option| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine))
+        .filter_map(|option| option.get_long().map(str::to_owned))
+        .collect()
 }
 
 #[derive(Subcommand, Debug)]
@@ -81,7 +104,7 @@ pub(crate) struct OpenArgs {
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct HeapArgs {
     /// Storage scheme: wal, in-place (pages in a heap in persistent memory, without a log)
-    /// [default: in-place if the database's directory has a file `heap`, else wal]
+    /// [default: that of the database; wal for a new one]
     #[arg(long, value_name = "SCHEME", value_parser = axes::scheme)]
     pub(crate) scheme: Option<&'static str>,
     /// Size of a new heap, in MiB; an existing heap grows to it [default: 1024, or the present
@@ -103,13 +126,13 @@ pub(crate) struct LogArgs {
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
     /// Persistence domain that the ring or the heap assumes: durable-cache, volatile-cache
-    /// [default: volatile-cache]
+    /// [default: volatile-cache; both for the workload barrier]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
     /// File or device of the ring or of the heap; a missing file is created. With several logs,
     /// each log has a ring: repeat the option for the second log and so on. The ring of a log
-    /// without the option is the file of the first ring with the log's number appended [default:
-    /// `ring` or
+    /// without the option is the file of the first ring with the log's number appended. The
+    /// workload barrier measures it [default: memory for barrier, otherwise `ring` or
     /// `heap` in the database's directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) region: Vec<PathBuf>,
@@ -173,7 +196,8 @@ pub(crate) struct BenchArgs {
     /// Workload: tpcb, tatp, tatp:update-location, tatp:get-subscriber, tpcc, tpcc:payment,
     /// tpcc:new-order, or ycsb:a to ycsb:f; log-insert measures the log buffer alone, each
     /// insertion design beside plain copying; device-sync measures durable writes of 4 KiB, one
-    /// after another, to a file in the directory
+    /// after another, to a file in the directory; barrier measures what it takes to make cache
+    /// lines durable in persistent memory (--region), and recommends a storage scheme
     #[arg(value_parser = axes::workload)]
     pub(crate) workload: &'static str,
     /// Number of clients; each has one transaction at a time in progress or waiting for its commit
@@ -255,6 +279,9 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
+    /// Names of the options that the command line has.
+    #[arg(skip)]
+    pub(crate) given: Vec<String>,
 }
 
 #[derive(Args, Debug)]
@@ -298,12 +325,23 @@ pub(crate) enum Inspect {
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u64,
     },
-    /// Print the header and the slots of a page, as they are on disk
+    /// Print the header and the slots of a page, as they are on disk or in the heap
     Page {
         /// Directory of the database
         dir: PathBuf,
         /// Number of the page
         page: u64,
+        /// File or device of the heap [default: `heap` in the database's directory]
+        #[arg(long, value_name = "PATH")]
+        region: Option<PathBuf>,
+    },
+    /// Print the header, the space and the journals of a heap in persistent memory
+    Heap {
+        /// Directory of the database
+        dir: PathBuf,
+        /// File or device of the heap [default: `heap` in the database's directory]
+        #[arg(long, value_name = "PATH")]
+        region: Option<PathBuf>,
     },
     /// Print the shape of a table and its first keys (this opens the database, which recovers it;
     /// where files cannot be written, in memory)
@@ -315,6 +353,9 @@ pub(crate) enum Inspect {
         /// Number of keys to print
         #[arg(long, value_name = "N", default_value_t = 0)]
         keys: usize,
+        /// File or device of the heap, if the database has one [default: `heap` in its directory]
+        #[arg(long, value_name = "PATH")]
+        region: Option<PathBuf>,
     },
     /// Print the control file, which records the last checkpoint
     Checkpoint {
@@ -386,7 +427,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
@@ -399,6 +439,14 @@ mod tests {
             (args.partition, args.open.log.log_device, args.open.heap.scheme),
             (Partition::Transaction, "file", None)
         );
+    }
+
+    #[test]
+    fn options_of_the_command_line_are_told_from_defaults() {
+        let line = ["duramen", "bench", "tpcb", "--clients", "16", "--json", "--region", "a"];
+        let matches = Cli::command().get_matches_from(line);
+        let given = given("bench", matches.subcommand_matches("bench").unwrap());
+        assert_eq!(given, ["clients", "json", "region"]);
     }
 
     #[test]

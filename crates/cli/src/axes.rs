@@ -14,12 +14,15 @@ struct Axis {
     absent: &'static [&'static str],
 }
 
-/// The benchmarks that need no database: of the log buffer alone, and of the device alone.
+/// The benchmarks that need no database: of the log buffer alone, of the device alone, and of
+/// persistent memory alone.
 pub(crate) const LOG_INSERT_BENCH: &str = "log-insert";
 pub(crate) const DEVICE_SYNC_BENCH: &str = "device-sync";
-const BENCHES: [&str; NAMES.len() + 2] = {
-    let mut all = [LOG_INSERT_BENCH; NAMES.len() + 2];
+pub(crate) const BARRIER_BENCH: &str = "barrier";
+const BENCHES: [&str; NAMES.len() + 3] = {
+    let mut all = [LOG_INSERT_BENCH; NAMES.len() + 3];
     all[NAMES.len()] = DEVICE_SYNC_BENCH;
+    all[NAMES.len() + 1] = BARRIER_BENCH;
     let mut i = 0;
     while i < NAMES.len() {
         all[i] = NAMES[i];

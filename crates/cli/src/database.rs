@@ -1,11 +1,11 @@
 //! Opens databases for the subcommands.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duramen::pmem::{Source, Survive, Timing};
-use duramen::{Archive, Db, HeapOptions, LogDevice, NvmOptions, Options, RecoveryObserver, Scheme};
+use duramen::pmem::{Domain, Source, Survive, Timing};
+use duramen::{Archive, Db, HeapOptions, LogDevice, NvmOptions, Options, RecoveryObserver, Scheme, inspect};
 use duramen_io::{Disk, DiskLock, ReadOnlyDisk};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, Mutex};
@@ -23,10 +23,14 @@ const CONTROL_FILE: &str = "control";
 /// The file with the heap, unless the command line names another.
 const HEAP_FILE: &str = "heap";
 
-/// Returns the name of the storage scheme of the database in `dir`.
+/// Returns the name of the storage scheme: the one that the command line names, or else that of the
+/// database in `dir`, or else that of a new database.
 pub(crate) fn scheme(dir: &Path, open: &OpenArgs) -> &'static str {
-    let found = if dir.join(HEAP_FILE).exists() { "in-place" } else { "wal" };
-    open.heap.scheme.unwrap_or(found)
+    let found = || {
+        let disk = dir.join(CONTROL_FILE).is_file().then(|| ReadOnlyDisk::open(dir).ok()).flatten()?;
+        inspect::scheme(&disk).ok()
+    };
+    open.heap.scheme.or_else(found).unwrap_or("wal")
 }
 
 /// Returns an error if an option does not apply to the storage scheme or the log device.
@@ -101,6 +105,13 @@ fn heap(dir: &Path, open: &OpenArgs) -> HeapOptions {
         timing: Timing { barrier: Duration::from_nanos(open.heap.barrier_ns.unwrap_or(0)), ..Timing::NONE },
         ..HeapOptions::new(Source::File(path), megabytes << 20, open.log.domain.unwrap_or_default())
     }
+}
+
+/// Returns options for looking at the heap of the database in `dir`, and the heap's path.
+pub(crate) fn heap_to_inspect(dir: &Path, region: Option<&Path>) -> (HeapOptions, PathBuf) {
+    let path = region.map_or_else(|| dir.join(HEAP_FILE), Path::to_owned);
+    let options = HeapOptions::new(Source::File(path.clone()), HeapOptions::LEAST_BYTES, Domain::default());
+    (options, path)
 }
 
 fn ring(dir: &Path, log: &LogArgs) -> NvmOptions {

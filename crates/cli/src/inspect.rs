@@ -5,10 +5,11 @@ use std::io::Write;
 use std::path::Path;
 
 use duramen::{Db, inspect};
+use duramen_io::Disk;
 use duramen_types::{LogAddress, LogId, Lsn, PageId};
 
 use crate::args::{Inspect, InspectArgs, OpenArgs};
-use crate::database::{closed_disk, open_to_inspect};
+use crate::database::{closed_disk, heap_to_inspect, open_to_inspect};
 use crate::failure::{Failure, Result};
 
 /// How `inspect table` opens a database: nothing about it is worth an option.
@@ -19,16 +20,61 @@ pub(crate) fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         Inspect::Log { dir, log: number, from, limit } => {
             log(dir, LogId::new(*number), from.map(Lsn::new), *limit, out)
         }
-        Inspect::Page { dir, page } => {
-            let (disk, _lock) = closed_disk(dir)?;
-            Ok(writeln!(out, "{}", inspect::page(disk, PageId::new(*page))?)?)
-        }
-        Inspect::Table { dir, name, keys } => table(dir, name, *keys, out),
+        Inspect::Page { dir, page, region } => self::page(dir, PageId::new(*page), region.as_deref(), out),
+        Inspect::Heap { dir, region } => heap(dir, region.as_deref(), out),
+        Inspect::Table { dir, name, keys, region } => table(dir, name, *keys, region.as_deref(), out),
         Inspect::Checkpoint { dir } => {
             let (disk, _lock) = closed_disk(dir)?;
             Ok(writeln!(out, "{}", inspect::checkpoint(disk)?)?)
         }
     }
+}
+
+/// Returns an error if the database has no heap.
+fn require_heap(dir: &Path, disk: &dyn Disk) -> Result<()> {
+    match inspect::scheme(disk) {
+        Ok("wal") => Err(Failure::Usage(format!(
+            "the database {} has the storage scheme `wal` and no heap; leave `--region` out, or use `inspect log` and \
+             `inspect checkpoint`",
+            dir.display()
+        ))),
+        // With a damaged control file, the user's word counts.
+        _ => Ok(()),
+    }
+}
+
+fn page(dir: &Path, page: PageId, region: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+    let (disk, _lock) = closed_disk(dir)?;
+    if region.is_some() {
+        require_heap(dir, &*disk)?;
+    }
+    let has_heap = match inspect::scheme(&*disk) {
+        Ok(scheme) => scheme != "wal",
+        Err(_) => region.is_some() || heap_to_inspect(dir, None).1.exists(),
+    };
+    let report =
+        if has_heap { inspect::page_of_heap(&heap_to_inspect(dir, region).0, page) } else { inspect::page(disk, page) };
+    Ok(writeln!(out, "{}", report?)?)
+}
+
+fn heap(dir: &Path, region: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+    let (disk, _lock) = closed_disk(dir)?;
+    require_heap(dir, &*disk)?;
+    let report = inspect::heap(&heap_to_inspect(dir, region).0)?;
+    writeln!(out, "{report}")?;
+    let control = match inspect::checkpoint(disk) {
+        Ok(control) => control,
+        Err(error) => return Ok(writeln!(out, "note: the control file cannot be compared: {error}")?),
+    };
+    if let (Ok(header), Some(control)) = (&report.header, control.current()) {
+        if header.database != control.database {
+            writeln!(out, "damaged: it is not the heap of the database {}", dir.display())?;
+        } else if report.generation != control.generation {
+            let generation = control.generation;
+            writeln!(out, "note: the control file of {} has generation {generation}", dir.display())?;
+        }
+    }
+    Ok(())
 }
 
 fn log(dir: &Path, number: LogId, from: Option<Lsn>, limit: u64, out: &mut dyn Write) -> Result<()> {
@@ -69,8 +115,10 @@ fn place(place: LogAddress) -> String {
     if log.is_zero() { lsn.to_string() } else { format!("{}:{lsn}", log.get()) }
 }
 
-fn table(dir: &Path, name: &str, keys: usize, out: &mut dyn Write) -> Result<()> {
-    let db = open_to_inspect(dir, &OPEN)?;
+fn table(dir: &Path, name: &str, keys: usize, region: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+    let mut open = OPEN;
+    open.log.region.extend(region.map(Path::to_owned));
+    let db = open_to_inspect(dir, &open)?;
     let table = db.open_table(name).map_err(|error| match error {
         duramen::Error::NoSuchTable { name } => no_such_table(dir, &name, &db),
         other => other.into(),

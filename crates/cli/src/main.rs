@@ -25,8 +25,6 @@ mod stats;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Cli, Command};
 use failure::Failure;
 
@@ -37,7 +35,7 @@ use failure::Failure;
 static ALLOCATOR: duramen_lab::Allocator = duramen_lab::Allocator;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::of_process();
     let mut out = BufWriter::new(std::io::stdout().lock());
     let outcome = match &cli.command {
         Command::Backup(args) => backup::backup(args, &mut out),

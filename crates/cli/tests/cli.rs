@@ -208,7 +208,7 @@ fn a_region_that_is_a_file_of_the_database_is_refused() {
 #[test]
 fn what_does_not_exist_is_refused_with_the_choice() {
     let home = Home::new();
-    let refused = [("--scheme", "in-place", "`wal`")];
+    let refused = [("--scheme", "pcm-logging", "`wal`")];
     for (option, value, words) in refused {
         duramen(&home.bench(&[option, value])).exits_with(2).says(&[option, value, words, "not available"]);
     }

@@ -154,6 +154,79 @@ fn tpcc_is_consistent_after_kills() {
     }
 }
 
+/// Where a heap is made: in memory, if the system has such a file system.
+fn heap_home() -> tempfile::TempDir {
+    let shared = Path::new("/dev/shm");
+    let builder = tempfile::Builder::new();
+    if shared.is_dir() { builder.tempdir_in(shared) } else { builder.tempdir() }.unwrap()
+}
+
+/// Kills databases whose pages are in a heap, in both domains: while they are made, populated, run,
+/// recovered and checked. `DURAMEN_LONG=1` makes 200 kills.
+#[test]
+fn acknowledged_commits_in_a_heap_survive_kills() {
+    let is_long = std::env::var_os("DURAMEN_LONG").is_some();
+    let kills = if is_long { 200 } else { 12 };
+    let seed = from_environment("DURAMEN_KILL_SEED", || {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64)
+    });
+    println!("seed {seed}");
+    let mut random = Rng::new(seed);
+    let root = heap_home();
+    let (mut during_load, mut during_run, mut during_recovery, mut total) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let (mut losers, mut recoveries, mut databases, mut done) = (0, 0, 0_u64, 0);
+    while done < kills {
+        databases += 1;
+        let domain = if databases.is_multiple_of(2) { "durable-cache" } else { "volatile-cache" };
+        let dir = root.path().join(format!("db-{databases}"));
+        let ledger = root.path().join(format!("ledger-{databases}"));
+        let check = ["check", arg(&dir), "--ledger", arg(&ledger), "--pool-mb", "8", "--domain", domain];
+        std::fs::write(&ledger, b"").unwrap();
+        let end = kills.min(done + if is_long { 20 } else { 6 });
+        while done < end {
+            let mut bench = vec!["bench", "tpcb", "--scheme", "in-place", "--domain", domain, "--heap-mb", "64"];
+            bench.extend(["--clients", "16", "--seconds", "60", "--scale", "1", "--rows-per-unit", "4000"]);
+            bench.extend(["--dir", arg(&dir), "--ledger", arg(&ledger)]);
+            bench.extend(["--pool-mb", *random.pick(&["1", "4", "64"])]);
+            bench.extend(["--commit", *random.pick(&["sync", "elr", "pipelined"])]);
+            let before = acknowledged(&ledger);
+            let delay = if before == 0 { between(&mut random, 1, 300) } else { between(&mut random, 100, 700) };
+            assert!(kill(&bench, delay), "60 seconds cannot be over");
+            done += 1;
+            *if acknowledged(&ledger) > before { &mut during_run } else { &mut during_load } += 1;
+            for _ in 0..random.below(3) {
+                if dir.join("control").exists() && done < end && kill(&check, between(&mut random, 1, 40)) {
+                    during_recovery += 1;
+                    done += 1;
+                }
+            }
+            if !dir.join("control").exists() {
+                assert_eq!(acknowledged(&ledger), 0, "seed {seed}: acknowledged without a database");
+                continue;
+            }
+            duramen(&["inspect", "heap", arg(&dir)]).exits_with(0);
+            let ran = duramen(&check);
+            assert_eq!(ran.code, Some(0), "seed {seed}, kill {done}: {ran:#?}");
+            if let Some(rolled_back) =
+                ran.stdout.split(" transactions rolled back").next().filter(|_| ran.stdout.starts_with("recovery:"))
+            {
+                recoveries += 1;
+                losers += rolled_back.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap();
+            }
+        }
+        total += acknowledged(&ledger);
+        std::fs::remove_dir_all(&dir).unwrap();
+        std::fs::remove_file(&ledger).unwrap();
+    }
+    println!(
+        "{done} kills of {databases} databases in {} ({during_load} before the first new commit, {during_run} while \
+         running, {during_recovery} in recovery or check), {recoveries} recoveries, {losers} transactions rolled back, \
+         {total} acknowledged commits, none lost",
+        root.path().display()
+    );
+    assert!(during_run > 0, "no kill met a running client: nothing was tested");
+}
+
 /// The proof above is worth something only if a loss would be noticed: unsafe commits are lost, and
 /// it is.
 #[test]

@@ -349,9 +349,12 @@ impl From<PmemError> for Error {
             PmemError::Busy { location } => {
                 Self::AlreadyOpen { path: location.into(), reason: "another program has the heap open".into() }
             }
-            PmemError::Missing { ref location }
-            | PmemError::AlreadyExists { ref location }
-            | PmemError::TooSmall { ref location, .. } => {
+            PmemError::Missing { location } => {
+                let reason = "the heap does not exist; put it back, or name the file or device that it is in \
+                              (`--region` of the commands)";
+                Self::NotADatabase { path: location.into(), reason: reason.into() }
+            }
+            PmemError::AlreadyExists { ref location } | PmemError::TooSmall { ref location, .. } => {
                 Self::NotADatabase { path: location.into(), reason: error.to_string() }
             }
             PmemError::System { .. } => Self::Io { reason: error.to_string() },

@@ -6,6 +6,7 @@ use duramen::pmem::{Domain, SimMemory, Source, Survive, Survivors};
 use duramen::{Db, Error, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
+use duramen_test_support::block_on;
 
 const MIB: u64 = 1 << 20;
 
@@ -349,4 +350,36 @@ fn a_heap_that_was_being_made_is_made_again() {
             opened.unwrap().close().unwrap();
         }
     }
+}
+
+/// A commit that nobody has waited for is durable, too: nothing is left to wait for.
+#[test]
+fn asynchronous_commits_are_done_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let options = in_file(&home.path().join("heap"), 16 * MIB);
+    let options = Options { commit: duramen::CommitMode::Pipelined, ..options };
+    let db = Db::open(home.path().join("db"), options.clone()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let (sender, outcomes) = std::sync::mpsc::channel();
+    for number in 0..400_u32 {
+        let mut txn = db.begin();
+        txn.put(&table, &number.to_be_bytes(), b"value").unwrap();
+        let commit = txn.commit_async();
+        assert!(commit.is_done());
+        match number % 4 {
+            0 => commit.wait().unwrap(),
+            1 => block_on(commit).unwrap(),
+            2 => {
+                let sender = sender.clone();
+                commit.on_done(move |outcome| sender.send(outcome).unwrap());
+            }
+            _ => drop(commit),
+        }
+    }
+    assert!((0..100).all(|_| outcomes.recv_timeout(std::time::Duration::from_secs(60)).unwrap().is_ok()));
+    // As a kill would.
+    drop(db);
+    let db = Db::open(home.path().join("db"), options).unwrap();
+    assert_eq!(db.begin().scan(&db.open_table("t").unwrap(), ..).count(), 400);
+    db.close().unwrap();
 }

@@ -68,6 +68,9 @@ impl Mapping {
         }
         let on_tmpfs = is_on_tmpfs(path);
         let file = OwnedFd::from(file);
+        if mode == Mode::Private && !is_device {
+            return Ok((Self::map(file, len, ring_from, libc::MAP_PRIVATE, &location)?, Finding::page_cache(on_tmpfs)));
+        }
         // Only file systems can refuse MAP_SYNC; a device has none.
         let synchronous = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
         if is_device || can_map(&file, synchronous) {
@@ -93,11 +96,13 @@ impl Mapping {
         // From here on the drop of the mapping unmaps the whole reservation, also when one of the
         // mappings fails.
         let mapping = Self { base, len, ring_from, file, process: Process::current() };
+        // A private mapping would copy all of the file.
+        let populate = if flags & libc::MAP_TYPE == libc::MAP_PRIVATE { 0 } else { libc::MAP_POPULATE };
         for (at, from, bytes) in [(0, 0, len), (len, ring_from, len - ring_from)] {
             if bytes == 0 {
                 continue;
             }
-            let flags = flags | libc::MAP_FIXED | libc::MAP_POPULATE;
+            let flags = flags | libc::MAP_FIXED | populate;
             let offset = libc::off_t::try_from(from).map_err(|_| PmemError::invalid("len", "it is too large"))?;
             // SAFETY: the range is within the reservation, which `MAP_FIXED` replaces page by page.
             let mapped = unsafe {
@@ -183,9 +188,11 @@ fn is_dax(device: libc::dev_t) -> bool {
 
 fn open(path: &Path, mode: Mode, location: &str) -> Result<(File, bool)> {
     let existing = || OpenOptions::new().read(true).write(true).open(path);
+    let is_device = || path.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device());
     let new = || OpenOptions::new().read(true).write(true).create_new(true).open(path);
     let opened = match mode {
         Mode::Open | Mode::Grow => existing().map(|file| (file, false)),
+        Mode::Private => OpenOptions::new().read(true).write(is_device()).open(path).map(|file| (file, false)),
         Mode::Create => new().map(|file| (file, true)),
         Mode::OpenOrCreate => match existing() {
             Err(error) if error.kind() == ErrorKind::NotFound => new().map(|file| (file, true)),

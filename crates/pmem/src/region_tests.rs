@@ -74,6 +74,30 @@ fn what_is_written_as_memory_is_recorded() {
 }
 
 #[test]
+fn a_private_region_leaves_its_file_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("region");
+    let source = Source::File(path.clone());
+    let private = RegionOptions { mode: Mode::Private, ..options() };
+    assert!(matches!(Region::open(&source, &private), Err(PmemError::Missing { .. })));
+    Region::open(&source, &options()).unwrap().store(64, &[b"before"]);
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o444)).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let region = Region::open(&source, &private).unwrap();
+    assert!(matches!(Region::open(&source, &private), Err(PmemError::Busy { .. })));
+    region.store(64, &[b"behind"]);
+    region.persist(64, 6);
+    let mut bytes = [0; 6];
+    region.read(64, &mut bytes);
+    assert_eq!(&bytes, b"behind");
+    drop(region);
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    let too_long = RegionOptions { len: 2 * LEN, ..private };
+    assert!(matches!(Region::open(&source, &too_long), Err(PmemError::TooSmall { .. })));
+}
+
+#[test]
 fn a_file_keeps_its_content_and_is_not_shared() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("region");

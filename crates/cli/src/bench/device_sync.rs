@@ -11,7 +11,7 @@ use duramen_sync::clock::Instant;
 use duramen_workloads::Latencies;
 use serde::Serialize;
 
-use super::refuse;
+use super::refuse_all_but;
 use crate::args::BenchArgs;
 use crate::axes::DEVICE_SYNC_BENCH;
 use crate::failure::Result;
@@ -43,7 +43,7 @@ struct Line {
 }
 
 pub(super) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
-    refuse(args, &[("--log-insert", args.log_insert.is_some()), ("--record-bytes", args.record_bytes.is_some())])?;
+    refuse_all_but(&["dir", "seconds", "no-direct", "no-uring", "json"], args)?;
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data"));
     let backend = if args.open.no_uring { Backend::Syscalls } else { Backend::Auto };
     let home = dir.join(DIRECTORY);

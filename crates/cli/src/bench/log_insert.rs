@@ -16,7 +16,7 @@ use duramen_wal::WalError;
 use duramen_wal::measure::{Copying, Load, Rate, copies, insertions};
 use serde::Serialize;
 
-use super::refuse;
+use super::refuse_all_but;
 use crate::args::BenchArgs;
 use crate::axes::LOG_INSERT_BENCH;
 use crate::failure::{Failure, Result};
@@ -73,7 +73,7 @@ struct Line {
 }
 
 pub(super) fn bench(args: &BenchArgs, narrator: Narrator, out: &mut dyn Write) -> Result<()> {
-    refuse(args, &[("--dir", args.dir.is_some())])?;
+    refuse_all_but(&["clients", "seconds", "log-insert", "record-bytes", "json"], args)?;
     let designs = args.log_insert.map_or(InsertDesign::ALL.to_vec(), |design| vec![design]);
     let copying = [Copying::Alone, Copying::InTurns].map(Subject::Copying);
     let subjects: Vec<Subject> = copying.into_iter().chain(designs.into_iter().map(Subject::Design)).collect();

@@ -1,5 +1,6 @@
 //! `duramen bench`.
 
+mod barrier;
 mod device_sync;
 mod log_insert;
 mod report;
@@ -15,7 +16,7 @@ use duramen_workloads::tpcb::Ledger;
 use duramen_workloads::{Limit, LoadOutcome, Progress, Request, RunOptions, RunReport, Workload, run};
 
 use crate::args::BenchArgs;
-use crate::axes::{DEVICE_SYNC_BENCH, LOG_INSERT_BENCH};
+use crate::axes::{BARRIER_BENCH, DEVICE_SYNC_BENCH, LOG_INSERT_BENCH};
 use crate::database;
 use crate::failure::{Failure, Result};
 use crate::format;
@@ -33,6 +34,9 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     if args.workload == DEVICE_SYNC_BENCH {
         return device_sync::bench(args, out);
     }
+    if args.workload == BARRIER_BENCH {
+        return barrier::bench(args, narrator, out);
+    }
     if args.record_bytes.is_some() {
         return Err(Failure::Usage(format!(
             "`--record-bytes` applies to `{LOG_INSERT_BENCH}`, not to `{}`",
@@ -42,6 +46,9 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
     let scheme = database::scheme(&dir, &args.open);
+    if scheme == "in-place" && args.segment_mb.is_some() {
+        return Err(Failure::Usage("`--segment-mb` is for a log; the scheme `in-place` has no log".to_owned()));
+    }
     let db = database::open(&dir, options(&dir, args)?, narrator)?;
     database::warn_of_shortfall(&db);
     let recovery = database::recovery(&db);
@@ -100,27 +107,15 @@ fn join(backup: JoinHandle<duramen::Result<BackupReport>>) -> Result<BackupRepor
     Ok(backup.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
 }
 
-/// Refuses options that mean nothing without a database, and `others`.
-fn refuse(args: &BenchArgs, others: &[(&str, bool)]) -> Result<()> {
-    let of_databases = [
-        ("--transactions", args.transactions.is_some()),
-        ("--rate", args.rate.is_some()),
-        ("--warmup", args.warmup > 0.0),
-        ("--agents", args.agents.is_some()),
-        ("--scale", args.scale.is_some()),
-        ("--seed", args.seed.is_some()),
-        ("--skew", args.skew.is_some()),
-        ("--ledger", args.ledger.is_some()),
-        ("--backup", args.backup.is_some()),
-        ("--archive", args.open.archive.is_some()),
-    ];
-    match of_databases.iter().chain(others).find(|(_, given)| *given) {
-        None => Ok(()),
-        Some((option, _)) => Err(Failure::Usage(format!(
-            "`{option}` applies to benchmarks that run on a database, not to `{}`",
-            args.workload
-        ))),
-    }
+/// Refuses the options on the command line that a benchmark without a database does not have.
+fn refuse_all_but(known: &[&str], args: &BenchArgs) -> Result<()> {
+    let Some(option) = args.given.iter().find(|given| !known.contains(&given.as_str())) else { return Ok(()) };
+    let known: Vec<_> = known.iter().map(|known| format!("`--{known}`")).collect();
+    Err(Failure::Usage(format!(
+        "`--{option}` does not apply to `{}`, whose options are {}",
+        args.workload,
+        known.join(", ")
+    )))
 }
 
 /// Returns the workload without its variant: `tatp` of `tatp:update-location`. Variants share a

@@ -78,6 +78,7 @@ impl Db {
     /// affect the database; [`Error::Corrupt`] for a damaged page; those of a checkpoint.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
         self.engine().health.check_process()?;
+        self.engine().scheme().log().ok_or_else(no_log)?;
         let disk = RealDisk::open(named(path.as_ref())?, RealDiskOptions::default()).map_err(failed)?;
         self.backup_to(&disk, progress)
     }
@@ -89,6 +90,7 @@ impl Db {
     pub fn backup_to(&self, disk: &dyn Disk, mut progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
         let (engine, started) = (&**self.engine(), Instant::now());
         engine.health.check()?;
+        let log = engine.scheme().log().ok_or_else(no_log)?;
         let _lock = disk.lock().map_err(failed)?;
         prepare(disk)?;
         let copier = Copier { engine, disk };
@@ -96,7 +98,6 @@ impl Db {
         // Redo may rebuild pages that cannot be read.
         engine.finish_redo(&AtomicBool::new(false))?;
         // Before the checkpoint, so that no log that the checkpoint needs is recycled.
-        let log = engine.scheme().log().ok_or_else(no_log)?;
         let hold = log.hold_logs();
         engine.checkpoint()?;
         let control = engine.control.lock().control;

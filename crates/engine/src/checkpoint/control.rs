@@ -84,14 +84,19 @@ impl SchemeId {
             Scheme::InPlace(_) => Self::InPlace,
         }
     }
+
+    /// Returns the scheme's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Wal => "wal",
+            Self::InPlace => "in-place",
+        }
+    }
 }
 
 impl fmt::Display for SchemeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Wal => "wal",
-            Self::InPlace => "in-place",
-        })
+        f.pad(self.name())
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    pub(super) fn from_word(word: u64) -> Option<Self> {
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
         [Self::Blank, Self::BeingMade, Self::InUse, Self::Clean].into_iter().find(|state| *state as u64 == word)
     }
 }

@@ -8,18 +8,21 @@
 mod layout;
 mod pages;
 
-pub(crate) use layout::{BLOCK_BYTES, Header, LINE, Layout, State, Word};
-pub(crate) use pages::HeapPages;
+pub(crate) use layout::{BLOCK_BYTES, Header, LINE, Layout, NotAHeap, State, Word};
+pub(crate) use pages::{HeapPages, defect};
 
-use duramen_pmem::{Domain, Mode, PmemError, Region, RegionOptions, Source};
+use duramen_pmem::{Domain, Mode, PmemError, Region, RegionOptions, Source, Survive, Timing};
 use duramen_sync::Striped;
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_types::{Gsn, PageId};
+use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
 use crate::error::{Error, Result};
 use crate::options::HeapOptions;
 use crate::page;
 use layout::FIXED;
+
+/// The length of a region is a multiple of this.
+const MAPPED: u64 = 4096;
 
 /// An open heap.
 #[derive(Debug)]
@@ -35,9 +38,14 @@ impl Heap {
     /// Checks that a new heap could be made, before anything is made.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] if the source holds something else, or a heap in use.
+    /// [`Error::InvalidOption`] if the source holds something else, or a heap in use, or if the
+    /// directory of its file does not exist.
     pub(crate) fn check_new(options: &HeapOptions) -> Result<()> {
         match &options.source {
+            Source::File(path) if path.parent().is_some_and(|home| !home.as_os_str().is_empty() && !home.exists()) => {
+                let path = path.display();
+                Err(invalid(format!("the directory of the heap `{path}` does not exist; create it")))
+            }
             // Whether memory survives what it must can be found out only with a file.
             Source::File(path) if !path.exists() => {
                 let tried = open_region(options, BLOCK_BYTES, Mode::Create).map(drop);
@@ -138,6 +146,43 @@ impl Heap {
         Ok(heap)
     }
 
+    /// Opens a heap to look at it, damaged or not: it need not be writable, and nothing that might
+    /// be stored reaches it. The layout is that part of what the header says which the region has.
+    /// For a header that cannot be used, it is empty.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if this is no heap at all, and those of the system.
+    pub(crate) fn open_to_inspect(options: &HeapOptions) -> Result<(Self, Result<(), NotAHeap>)> {
+        let options = HeapOptions { survive: Survive::Nothing, timing: Timing::NONE, ..options.clone() };
+        let mut region = open_region(&options, BLOCK_BYTES, Mode::Private)?;
+        let mut fixed = [0; FIXED];
+        region.read(0, &mut fixed);
+        let (header, usable) = match Header::decode(&fixed) {
+            Ok(header) => (header, Ok(())),
+            Err(NotAHeap::Foreign) => return Err(corrupt(region.location(), &NotAHeap::Foreign.to_string())),
+            Err(defect) => (Header { database: [0; 16], scheme: 0, blocks: 0 }, Err(defect)),
+        };
+        let before_pages = header.blocks.saturating_add(1).saturating_mul(BLOCK_BYTES);
+        let pages = word_of(&region, Word::Pages as u64);
+        let said = before_pages.saturating_add(pages.saturating_mul(PAGE_SIZE as u64));
+        let len = match &options.source {
+            // A device has no length of its own.
+            Source::File(path) => path.metadata().map_or(0, |file| if file.is_file() { file.len() } else { said }),
+            Source::Simulated(memory) => memory.len(),
+            Source::Anonymous => BLOCK_BYTES,
+        };
+        let mut layout = Layout { blocks: 0, pages: 0 };
+        if usable.is_ok() {
+            let len = len & !(MAPPED - 1);
+            let blocks = header.blocks.min(len / BLOCK_BYTES - 1);
+            let behind = len.saturating_sub(before_pages) / PAGE_SIZE as u64;
+            layout = Layout { blocks, pages: pages.min(behind) };
+            drop(region);
+            region = open_region(&options, layout.bytes().max(BLOCK_BYTES), Mode::Private)?;
+        }
+        Ok((Self::of_region(region, &options, header, layout), usable))
+    }
+
     fn of_region(region: Region, options: &HeapOptions, header: Header, layout: Layout) -> Self {
         let flushes = options.domain == Domain::VolatileCache;
         Self { region, header, layout, flushes, barriers: Striped::default() }
@@ -214,7 +259,7 @@ fn open_region(options: &HeapOptions, len: u64, mode: Mode) -> Result<Region, Pm
     Region::open(
         &options.source,
         &RegionOptions {
-            len: len.next_multiple_of(4096),
+            len: len.next_multiple_of(MAPPED),
             mode,
             ring_from: None,
             domain: options.domain,

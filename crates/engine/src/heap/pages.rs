@@ -26,6 +26,21 @@ impl HeapPages {
     }
 }
 
+/// Returns what is wrong with the header of a page of a heap, if anything is.
+pub(crate) fn defect(id: PageId, bytes: &[u8]) -> Option<(Damage, String)> {
+    let found = page::page_id(bytes);
+    if page::gsn(bytes).is_zero() && found.is_zero() {
+        return Some((Damage::Blank, "the page is blank".to_owned()));
+    }
+    if found != id {
+        return Some((Damage::Other, format!("{found} is in the page's place")));
+    }
+    match page::page_type(bytes) {
+        Some(PageType::Stamp) | None => Some((Damage::Other, "the page's type is none that a heap has".to_owned())),
+        Some(_) => None,
+    }
+}
+
 impl PageStore for HeapPages {
     fn read(&self, id: PageId, was_written: bool, bytes: &mut [u8]) -> Result<(), PoolError> {
         self.check_place(id)?;
@@ -44,19 +59,7 @@ impl PageStore for HeapPages {
     /// A checksum of 8 KiB for each change of a line would cost about as much as the change, so
     /// pages of a heap have none. This checks the header.
     fn verify(&self, id: PageId, _was_written: bool, bytes: &[u8]) -> Result<(), PoolError> {
-        let found = page::page_id(bytes);
-        if page::gsn(bytes).is_zero() && found.is_zero() {
-            return Err(self.corrupt(id, Damage::Blank, "the page is blank".to_owned()));
-        }
-        if found != id {
-            return Err(self.corrupt(id, Damage::Other, format!("{found} is in the page's place")));
-        }
-        match page::page_type(bytes) {
-            Some(PageType::Stamp) | None => {
-                Err(self.corrupt(id, Damage::Other, "the page's type is none that a heap has".to_owned()))
-            }
-            Some(_) => Ok(()),
-        }
+        defect(id, bytes).map_or(Ok(()), |(damage, defect)| Err(self.corrupt(id, damage, defect)))
     }
 
     fn last_gsn(&self, id: PageId) -> Result<Gsn, PoolError> {

@@ -8,7 +8,7 @@ use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 use duramen_wal::LogReader;
 
 use super::{describe, text};
-use crate::checkpoint::control::{Control, read_slots};
+use crate::checkpoint::control::{Control, ControlFile, SchemeId, read_slots};
 use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
 use crate::error::Result;
 use crate::record::Kind;
@@ -38,6 +38,9 @@ pub struct ControlSlot {
     /// The generation that the other files are stamped with; 0 in a database whose format has no
     /// stamps.
     pub generation: u64,
+    /// The storage scheme: `wal` or `in-place`. Without a log, the fields about checkpoints, logs,
+    /// transactions and groups do not count.
+    pub scheme: &'static str,
     /// Whether the database was closed in order, and nothing was written since.
     pub is_clean: bool,
     /// Number of logs.
@@ -79,6 +82,13 @@ pub struct CheckpointReport {
     pub tables: Result<CheckpointTables, String>,
 }
 
+impl ControlSlot {
+    /// Returns whether the storage scheme keeps a log.
+    fn has_log(&self) -> bool {
+        self.scheme == SchemeId::Wal.name()
+    }
+}
+
 impl CheckpointReport {
     /// Returns the slot that counts, unless both are damaged.
     pub fn current(&self) -> Option<&ControlSlot> {
@@ -97,9 +107,26 @@ pub fn checkpoint(disk: Arc<dyn Disk>) -> Result<CheckpointReport> {
     let tables = Err("no slot of the control file is intact".to_owned());
     let mut report = CheckpointReport { slots, tables };
     if let Some(&slot) = report.current() {
-        report.tables = read_tables(&*disk, &slot);
+        report.tables = if slot.has_log() { read_tables(&*disk, &slot) } else { Err(no_checkpoints(slot.scheme)) };
     }
     Ok(report)
+}
+
+fn no_checkpoints(scheme: &str) -> String {
+    format!(
+        "the scheme `{scheme}` has no log and takes no checkpoints; `duramen inspect heap` prints the heap with its \
+         journals"
+    )
+}
+
+/// Returns the name of the storage scheme of a closed database.
+///
+/// # Errors
+/// [`crate::Error::Corrupt`] when no slot of the control file can be used,
+/// [`crate::Error::OpenFailed`] when it cannot be read.
+pub fn scheme(disk: &dyn Disk) -> Result<&'static str> {
+    let file = ControlFile::open(disk).map_err(|error| error.in_opening(disk.location()))?;
+    Ok(file.control.scheme.name())
 }
 
 fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, String> {
@@ -149,7 +176,7 @@ fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, 
 impl From<Control> for ControlSlot {
     fn from(control: Control) -> Self {
         let Control { database, sequence, checkpoint, redo, oldest, next_txn, written, groups, .. } = control;
-        let Control { generation, is_clean, logs, .. } = control;
+        let Control { generation, scheme, is_clean, logs, .. } = control;
         Self {
             sequence,
             database,
@@ -160,6 +187,7 @@ impl From<Control> for ControlSlot {
             written,
             groups,
             generation,
+            scheme: scheme.name(),
             is_clean,
             logs: logs.count,
             complete: logs.complete,
@@ -172,24 +200,26 @@ impl fmt::Display for CheckpointReport {
         for (index, slot) in self.slots.iter().enumerate() {
             match slot {
                 Ok(slot) => {
-                    let ControlSlot { sequence, checkpoint, written, .. } = slot;
                     let counts = if self.current() == Some(slot) { " (the latest)" } else { "" };
-                    let written = text::time(*written);
-                    writeln!(
-                        f,
-                        "slot {index}: number {sequence}, checkpoint at {checkpoint}, written {written}{counts}"
-                    )?;
+                    write!(f, "slot {index}: number {}, ", slot.sequence)?;
+                    if slot.has_log() {
+                        write!(f, "checkpoint at {}, ", slot.checkpoint)?;
+                    }
+                    writeln!(f, "written {}{counts}", text::time(slot.written))?;
                 }
                 Err(reason) => writeln!(f, "slot {index}: unusable: {reason}")?,
             }
         }
         if let Some(slot) = self.current() {
             writeln!(f, "database: {}", text::hex(&slot.database))?;
-            writeln!(f, "checkpoint: {}", slot.checkpoint)?;
-            writeln!(f, "redo from: {}", slot.redo)?;
-            writeln!(f, "log needed from: {}", slot.oldest)?;
-            writeln!(f, "next transaction: {}", slot.next_txn.get())?;
-            writeln!(f, "groups of pages: {}", slot.groups.max(1))?;
+            writeln!(f, "scheme: {}", slot.scheme)?;
+            if slot.has_log() {
+                writeln!(f, "checkpoint: {}", slot.checkpoint)?;
+                writeln!(f, "redo from: {}", slot.redo)?;
+                writeln!(f, "log needed from: {}", slot.oldest)?;
+                writeln!(f, "next transaction: {}", slot.next_txn.get())?;
+                writeln!(f, "groups of pages: {}", slot.groups.max(1))?;
+            }
             let closed = if slot.is_clean { "closed cleanly" } else { "in use, or not closed cleanly" };
             writeln!(f, "generation: {}, {closed}", slot.generation)?;
             if slot.logs > 1 {
@@ -198,6 +228,7 @@ impl fmt::Display for CheckpointReport {
         }
         match &self.tables {
             Ok(tables) => write!(f, "{tables}"),
+            Err(reason) if self.current().is_some_and(|slot| !slot.has_log()) => write!(f, "tables: none: {reason}"),
             Err(reason) => write!(f, "tables: unreadable: {reason}"),
         }
     }

@@ -6,7 +6,7 @@ use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 use duramen_wal::{LogReader, Scanner, WalError};
 
 use super::describe;
-use crate::checkpoint::control::ControlFile;
+use crate::checkpoint::control::{ControlFile, SchemeId};
 use crate::error::{Error, Result};
 
 /// A record of the log.
@@ -91,7 +91,8 @@ impl Iterator for LogEntries {
 /// beginning. Ends, as recovery does, at the first position that holds no intact record.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] when `from` is not in the log; [`Error::NotADatabase`],
+/// [`Error::InvalidOption`] when `from` is not in the log, or the database's storage scheme has
+/// none; [`Error::NotADatabase`],
 /// [`Error::Corrupt`] and [`Error::OpenFailed`] when the control file or the log's segments cannot
 /// be read.
 pub fn log(disk: Arc<dyn Disk>, from: Option<Lsn>) -> Result<LogEntries> {
@@ -109,6 +110,13 @@ pub fn log_of(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogE
 
 fn open(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogEntries> {
     let reader = match ControlFile::open(&*disk) {
+        Ok(file) if file.control.scheme != SchemeId::Wal => {
+            let reason = format!(
+                "the scheme `{}` has no log; `duramen inspect heap` (`inspect::heap`) prints its journals",
+                file.control.scheme
+            );
+            return Err(Error::InvalidOption { option: "scheme", reason });
+        }
         Ok(file) => LogReader::open(&*disk, log, Some((file.control.database, file.control.logs.count)))?,
         // The log's own segments name the database that they belong to.
         Err(Error::Corrupt { .. }) if log.is_zero() => LogReader::open(&*disk, log, None)?,

@@ -1,22 +1,26 @@
-//! Inspects a database's files: the log, single pages, the latest checkpoint, and the shape of a
-//! table.
+//! Inspects a database's files: the log, single pages, the latest checkpoint, a heap in persistent
+//! memory, and the shape of a table.
 //!
-//! [`log()`], [`page()`] and [`checkpoint()`] read the files of a closed database as they are. They
-//! recover nothing, write nothing, and take no lock. The caller must make sure that no process
-//! opens the database meanwhile. These functions are made for the diagnosis of damage: they report
-//! each problem that they find and show what can be read, whatever the bytes are. A page in the
-//! data file may be older than the log; recovery would bring it up to date.
+//! [`log()`], [`page()`] and [`checkpoint()`] read the files of a closed database as they are, and
+//! [`heap()`] and [`page_of_heap()`] its heap. [`scheme()`] tells whether it has one. They
+//! recover nothing and write nothing. They lock a heap while they read it, and no file; the caller
+//! must make sure that no process opens the database meanwhile. These functions are made for the
+//! diagnosis of damage: they report each problem that they find and show what can be read, whatever
+//! the bytes are. A page in the data file may be older than the log, and one in a heap may lack the
+//! latest change in a journal; recovery would bring it up to date.
 //!
 //! [`table()`] works on an open database.
 
 mod checkpoint;
 mod describe;
+mod heap;
 mod log;
 mod page;
 mod table;
 mod text;
 
-pub use checkpoint::{CheckpointReport, CheckpointTables, ControlSlot, UnfinishedTransaction, checkpoint};
+pub use checkpoint::{CheckpointReport, CheckpointTables, ControlSlot, UnfinishedTransaction, checkpoint, scheme};
+pub use heap::{HeapHeader, HeapReport, HeapSpace, JournalRecords, JournalReport, heap};
 pub use log::{LogEntries, LogEntry, log, log_of};
-pub use page::{PageReport, page};
+pub use page::{PageReport, page, page_of_heap};
 pub use table::{LevelReport, TableReport, table};

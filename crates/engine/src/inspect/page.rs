@@ -9,12 +9,14 @@ use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 use super::{describe, text};
 use crate::check::Link;
 use crate::error::{Error, Result};
+use crate::heap;
 use crate::open::files::DATA;
+use crate::options::HeapOptions;
 use crate::page::{self, Node, PageType, SlotFlags, bitmap};
 use crate::pool::Stamp;
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
-/// The contents of a page of the data file. `Display` formats it for human readers.
+/// The contents of a page of the data file, or of a heap. `Display` formats it for human readers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageReport {
     /// The requested page.
@@ -30,7 +32,11 @@ pub struct PageReport {
     pub header_page: PageId,
     /// The table that the page belongs to, or zero.
     pub table: TableId,
-    /// Whether the checksum fits the contents and the page is at its own offset.
+    /// Whether the page has a checksum. A page of a heap has none, because a change of a line would
+    /// cost the checksum of a page.
+    pub has_checksum: bool,
+    /// Whether the checksum fits the contents and the page is at its own offset; without a
+    /// checksum, whether the header is that of the requested page.
     pub checksum_ok: bool,
     /// The checks that the page fails, in words. For a page that fails any check, the report shows
     /// the page's bytes as they are, right or wrong.
@@ -59,10 +65,39 @@ fn read(disk: &dyn Disk, page: PageId) -> Result<PageReport> {
     Ok(report(page, &bytes))
 }
 
+/// Reads a page of a closed database whose pages are in a heap, damaged or not. Only the source
+/// counts among the options.
+///
+/// # Errors
+/// [`Error::InvalidOption`] when the heap has no such page; as [`super::heap()`].
+pub fn page_of_heap(options: &HeapOptions, page: PageId) -> Result<PageReport> {
+    let (region, usable) = super::heap::open(options)?;
+    let (location, pages) = (region.location(), region.layout.pages);
+    if let Err(defect) = usable {
+        let (file, reason) = (location.to_owned(), format!("its pages cannot be found: {defect}"));
+        return Err(Error::Corrupt { file, offset: 0, page: Some(page), reason });
+    }
+    if page.get() >= pages {
+        return Err(Error::InvalidOption {
+            option: "page",
+            reason: format!("the heap `{location}` has {pages} pages"),
+        });
+    }
+    let mut bytes = vec![0; PAGE_SIZE];
+    region.read(region.layout.page(page), &mut bytes);
+    let defect = heap::defect(page, &bytes).map(|(_, defect)| defect);
+    Ok(PageReport { has_checksum: false, ..report_of(page, &bytes, defect) })
+}
+
 fn report(id: PageId, bytes: &[u8]) -> PageReport {
-    let verified = page::verify(bytes, id);
+    report_of(id, bytes, page::verify(bytes, id).err().map(|defect| defect.to_string()))
+}
+
+/// Reports on a page whose header or checksum has this defect.
+fn report_of(id: PageId, bytes: &[u8], defect: Option<String>) -> PageReport {
     let page_type = page::page_type(bytes);
-    let mut defects: Vec<String> = verified.err().map(|defect| defect.to_string()).into_iter().collect();
+    let checksum_ok = defect.is_none();
+    let mut defects = Vec::from_iter(defect);
     let contents = match page_type {
         Some(PageType::Leaf | PageType::Inner) => {
             defects.extend(page::check(bytes).err());
@@ -92,7 +127,8 @@ fn report(id: PageId, bytes: &[u8]) -> PageReport {
         gsn: page::gsn(bytes),
         header_page: page::page_id(bytes),
         table: page::table_id(bytes),
-        checksum_ok: verified.is_ok(),
+        has_checksum: true,
+        checksum_ok,
         defects,
         contents,
     }
@@ -162,7 +198,12 @@ impl fmt::Display for PageReport {
         if self.header_page != self.page {
             write!(f, ", its header names {}", self.header_page)?;
         }
-        write!(f, "\nchecksum: {}", if self.checksum_ok { "ok" } else { "wrong" })?;
+        let checksum = match (self.has_checksum, self.checksum_ok) {
+            (false, _) => "none: pages of a heap have no checksums; `duramen check` examines the structure",
+            (true, true) => "ok",
+            (true, false) => "wrong",
+        };
+        write!(f, "\nchecksum: {checksum}")?;
         for defect in &self.defects {
             write!(f, "\ndamaged: {defect}")?;
         }

@@ -41,7 +41,7 @@ pub(crate) enum PoolError {
         minimum: usize,
     },
     /// Every page of a heap in persistent memory is in use.
-    #[error("the heap `{location}` has {pages} pages, all in use; open it with a larger `bytes`")]
+    #[error("the heap `{location}` has {pages} pages, all in use; open it with a larger `bytes` (`--heap-mb`)")]
     HeapFull {
         /// The heap's name.
         location: String,

@@ -13,7 +13,9 @@ mod in_place;
 mod log_service;
 mod wal;
 
-pub(crate) use in_place::{Found, InPlace, JournalRecord};
+pub(crate) use in_place::{
+    Found, InPlace, JournalInUse, JournalRecord, JournalState, journals_in_use, system_journals,
+};
 pub(crate) use log_service::LogService;
 pub(crate) use wal::WalScheme;
 

@@ -106,6 +106,9 @@ pub(super) struct FoundJournal {
     pub(super) blocks: Vec<u32>,
     next: u64,
     slot: u64,
+    /// Number of records that can be read, and their bytes. Of the compensations of a rollback, the
+    /// latest two can be read.
+    pub(super) records: (u64, u64),
     /// The record with the highest GSN.
     pub(super) last: Record,
     pub(super) txn: TxnId,
@@ -171,7 +174,7 @@ impl Journals {
 
     /// Returns the number of journals for changes that no transaction owns.
     pub(super) fn system_of(heap: &Heap) -> u32 {
-        (heap.layout.blocks / 4).min(MOST_SYSTEM) as u32
+        (heap.header.blocks / 4).min(MOST_SYSTEM) as u32
     }
 
     fn lease(&self) -> u64 {
@@ -371,7 +374,9 @@ pub(super) fn find(heap: &Heap) -> Vec<FoundJournal> {
     (0..heap.layout.blocks as u32).filter_map(|first| find_one(heap, first)).collect()
 }
 
-fn find_one(heap: &Heap, first: u32) -> Option<FoundJournal> {
+/// Reads the journal that begins with this block; `None` if it is free, or has no record of its
+/// lease.
+pub(super) fn find_one(heap: &Heap, first: u32) -> Option<FoundJournal> {
     let (state, lease) = head_of(heap.word_at(heap.layout.block(first)));
     if state == JournalState::Free {
         return None;
@@ -380,15 +385,17 @@ fn find_one(heap: &Heap, first: u32) -> Option<FoundJournal> {
     let start = heap.layout.block(first);
     if first < Journals::system_of(heap) {
         let last = Record::read(heap, seed, start + LINE, start + BLOCK_BYTES)?;
-        let txn = last.txn();
-        return Some(FoundJournal { first, lease, state, blocks: vec![first], next: 0, slot: 0, last, txn });
+        let (txn, records) = (last.txn(), (1, last.len()));
+        return Some(FoundJournal { first, lease, state, blocks: vec![first], next: 0, slot: 0, records, last, txn });
     }
     let (mut blocks, mut end) = (vec![first], start + BLOCK_BYTES);
     let mut next = start + CHAIN;
     let mut last: Option<Record> = None;
+    let mut records = (0, 0);
     loop {
         if let Some(record) = Record::read(heap, seed, next, end) {
             next += record.len();
+            records = (records.0 + 1, records.1 + record.len());
             last = Some(record);
             continue;
         }
@@ -402,6 +409,7 @@ fn find_one(heap: &Heap, first: u32) -> Option<FoundJournal> {
         let at = heap.layout.block(following);
         let Some(record) = Record::read(heap, seed, at + LINE, at + BLOCK_BYTES) else { break };
         next = at + LINE + record.len();
+        records = (records.0 + 1, records.1 + record.len());
         end = at + BLOCK_BYTES;
         last = Some(record);
         blocks.push(following);
@@ -412,6 +420,8 @@ fn find_one(heap: &Heap, first: u32) -> Option<FoundJournal> {
     });
     let mut slot = 0;
     for (index, record) in (0..).zip(slots) {
+        records.0 += u64::from(record.is_some());
+        records.1 += record.as_ref().map_or(0, Record::len);
         if let Some(record) = record
             && last.as_ref().is_none_or(|last| last.gsn() < record.gsn())
         {
@@ -422,7 +432,7 @@ fn find_one(heap: &Heap, first: u32) -> Option<FoundJournal> {
     }
     let last = last?;
     let txn = last.txn();
-    Some(FoundJournal { first, lease, state, blocks, next, slot, last, txn })
+    Some(FoundJournal { first, lease, state, blocks, next, slot, records, last, txn })
 }
 
 /// Reads the record at `address` of a journal that was found.

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | change, under the latches of its pages | the record, with undo and new lines; the head word, if it is the first | 1 |
 //! | | the lines to the pages in the heap | 2 |
-//! | deferred free | the record | 1 |
+//! | deferred free of pages | the record | 1 |
 //! | commit | the head word: free, or committed with frees to do | 1 |
 //! | rollback | each inverse is a change; then the head word: free | 2 each, and 1 |
 //!
@@ -32,10 +32,13 @@
 //! - A record becomes durable before any of its lines is stored to a page. A record that is torn
 //!   changed nothing.
 
+mod inspection;
 mod journal;
 mod record;
 mod recovery;
 
+pub(crate) use inspection::{JournalInUse, journals_in_use, system_journals};
+pub(crate) use journal::JournalState;
 pub(crate) use record::Record as JournalRecord;
 pub(crate) use recovery::Found;
 
@@ -51,7 +54,7 @@ use crate::metrics::HeapMetrics;
 use crate::page;
 use crate::pool::Exclusive;
 use crate::record::{FLAG_HAS_DEFERRED_FREES, Kind, undo_next};
-use journal::{JournalState, Journals};
+use journal::Journals;
 use record::Fields;
 
 /// How many transaction ids become available with one barrier.

@@ -174,8 +174,12 @@ impl Record {
         LogAddress::new(self.word(24))
     }
 
+    pub(super) fn raw_kind(&self) -> u8 {
+        self.bytes[32]
+    }
+
     pub(super) fn kind(&self) -> Option<Kind> {
-        Kind::from_u8(self.bytes[32])
+        Kind::from_u8(self.raw_kind())
     }
 
     pub(super) fn is_compensation(&self) -> bool {
