@@ -45,12 +45,18 @@ impl Mapping {
         // SAFETY: the descriptor is new, and nothing else owns it.
         let memory = unsafe { OwnedFd::from_raw_fd(memory) };
         set_len(&memory, len, LOCATION)?;
-        Self::map(memory, len, ring_from, libc::MAP_SHARED, LOCATION)
+        Self::map(memory, len, ring_from, libc::MAP_SHARED | libc::MAP_POPULATE, LOCATION)
     }
 
     /// Maps a file or a device.
-    pub(crate) fn file(path: &Path, mode: Mode, len: usize, ring_from: usize) -> Result<(Self, Finding)> {
+    pub(crate) fn file(
+        path: &Path,
+        mode: Mode,
+        populate: bool,
+        (len, ring_from): (usize, usize),
+    ) -> Result<(Self, Finding)> {
         let location = path.display().to_string();
+        let populate = if populate { libc::MAP_POPULATE } else { 0 };
         check_kind(path, &location)?;
         let (file, is_new) = open(path, mode, &location)?;
         lock(&file, &location)?;
@@ -77,9 +83,9 @@ impl Mapping {
             let flags = if is_device { libc::MAP_SHARED } else { synchronous };
             let device = if is_device { metadata.rdev() } else { metadata.dev() };
             let finding = Finding::persistent_memory(device, is_device);
-            return Ok((Self::map(file, len, ring_from, flags, &location)?, finding));
+            return Ok((Self::map(file, len, ring_from, flags | populate, &location)?, finding));
         }
-        Ok((Self::map(file, len, ring_from, libc::MAP_SHARED, &location)?, Finding::page_cache(on_tmpfs)))
+        Ok((Self::map(file, len, ring_from, libc::MAP_SHARED | populate, &location)?, Finding::page_cache(on_tmpfs)))
     }
 
     fn map(file: OwnedFd, len: usize, ring_from: usize, flags: libc::c_int, location: &str) -> Result<Self> {
@@ -96,13 +102,11 @@ impl Mapping {
         // From here on the drop of the mapping unmaps the whole reservation, also when one of the
         // mappings fails.
         let mapping = Self { base, len, ring_from, file, process: Process::current() };
-        // A private mapping would copy all of the file.
-        let populate = if flags & libc::MAP_TYPE == libc::MAP_PRIVATE { 0 } else { libc::MAP_POPULATE };
         for (at, from, bytes) in [(0, 0, len), (len, ring_from, len - ring_from)] {
             if bytes == 0 {
                 continue;
             }
-            let flags = flags | libc::MAP_FIXED | populate;
+            let flags = flags | libc::MAP_FIXED;
             let offset = libc::off_t::try_from(from).map_err(|_| PmemError::invalid("len", "it is too large"))?;
             // SAFETY: the range is within the reservation, which `MAP_FIXED` replaces page by page.
             let mapped = unsafe {

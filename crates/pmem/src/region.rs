@@ -43,7 +43,7 @@ impl Region {
         let (len, ring_from) = options.check()?;
         let (mapping, finding, recorder, location) = match source {
             Source::File(path) => {
-                let (mapping, finding) = Mapping::file(path, options.mode, len, ring_from)?;
+                let (mapping, finding) = Mapping::file(path, options.mode, options.populate, (len, ring_from))?;
                 (mapping, finding, None, path.display().to_string())
             }
             Source::Anonymous => {

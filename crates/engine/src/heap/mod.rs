@@ -266,6 +266,7 @@ fn open_region(options: &HeapOptions, len: u64, mode: Mode) -> Result<Region, Pm
             survive: options.survive,
             stated: options.stated,
             placement: options.placement,
+            populate: false,
             timing: options.timing,
         },
     )

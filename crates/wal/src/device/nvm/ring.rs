@@ -114,6 +114,7 @@ impl NvmRing {
                 survive: options.survive,
                 stated: options.stated,
                 placement: options.placement,
+                populate: true,
                 timing: options.timing,
             },
         )?;
