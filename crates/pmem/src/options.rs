@@ -70,8 +70,8 @@ pub struct RegionOptions {
     pub stated: Option<Guarantee>,
     /// The memory node for the region.
     pub placement: Placement,
-    /// Whether opening maps every page of a file at once. Otherwise each page is mapped at its first
-    /// use, and opening a large region takes no longer than opening a small one.
+    /// Whether opening maps every page of a file at once. Otherwise each page is mapped at its
+    /// first use, and opening a large region takes no longer than opening a small one.
     pub populate: bool,
     /// The delays of a modelled device.
     pub timing: Timing,
