@@ -103,7 +103,6 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::HomeUnfenced => vec![Crash("splits"), Lists, Crash("mixed"), Lists],
         // The first record of a short transaction is torn, and one of an earlier lease is there.
         Bug::LeaseReused => vec![Crash("bank"), Crash("interleaved"), Crash("keys"), Crash("mixed")],
-        Bug::ReusedPageForgetsTime => vec![Crash("merges"), Crash("overflow"), Crash("tables"), Crash("keys")],
         _ if Bug::SCHEMES.contains(&bug) => vec![Crash("mixed"), Crash("steal"), Crash("interleaved"), Crash("splits")],
         // Threads that share a ring: one acknowledges what another has not made durable.
         _ if Bug::MEMORY.contains(&bug) => vec![Lists],

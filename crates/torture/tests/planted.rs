@@ -83,5 +83,4 @@ hunts! {
     freed_unfenced: FreedUnfenced,
     home_time_ignored: HomeTimeIgnored,
     lease_reused: LeaseReused,
-    reused_page_forgets_time: ReusedPageForgetsTime,
 }

@@ -212,8 +212,6 @@ bugs! {
         HomeTimeIgnored,
         /// Each use of a journal has the same lease.
         LeaseReused,
-        /// A page that is formatted anew starts with GSN zero.
-        ReusedPageForgetsTime,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The pages of a heap, for the buffer pool.
 
 use duramen_sync::Arc;
-use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
+use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
 use super::{Heap, Word};
 use crate::page::{self, PageType};
@@ -64,7 +64,7 @@ impl PageStore for HeapPages {
 
     fn last_gsn(&self, id: PageId) -> Result<Gsn, PoolError> {
         self.check_place(id)?;
-        Ok(if planted!(ReusedPageForgetsTime) { Gsn::ZERO } else { self.0.page_gsn(id) })
+        Ok(self.0.page_gsn(id))
     }
 
     fn reserve(&self, id: PageId) -> Result<(), PoolError> {
