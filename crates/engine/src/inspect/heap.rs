@@ -283,8 +283,9 @@ impl fmt::Display for HeapReport {
 impl fmt::Display for JournalReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { block, state, lease, .. } = self;
-        // The halves of a lease: the opening, and its number in this opening.
-        write!(f, "journal {block}: {state}, lease {}.{}, ", lease >> 32, lease & 0xffff_ffff)?;
+        // The parts of a lease: the opening, and its number in this opening.
+        let (opening, number) = (lease >> 40, lease & ((1 << 40) - 1));
+        write!(f, "journal {block}: {state}, lease {opening}.{number}, ")?;
         let Some(records) = &self.records else {
             return f.write_str("no record of this lease: nothing was changed under it");
         };
