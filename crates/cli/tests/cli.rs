@@ -6,48 +6,15 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use common::{Ran, arg, command, duramen};
+use common::{Home, Ran, arg, command, duramen, object};
 
-/// A small database that does not exist yet.
-struct Home {
-    _root: tempfile::TempDir,
-    dir: PathBuf,
-}
-
-impl Home {
-    fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let dir = root.path().join("db");
-        Self { _root: root, dir }
-    }
-
-    /// Arguments of a short run, followed by `more`.
-    fn bench<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        let mut args = vec!["bench", "tpcb", "--dir", arg(&self.dir), "--rows-per-unit", "200"];
-        args.extend(["--clients", "4", "--pool-mb", "8", "--segment-mb", "1"]);
-        args.extend(more);
-        args
-    }
-
-    fn populated() -> Self {
-        let home = Self::new();
-        duramen(&home.bench(&["--transactions", "60", "--scale", "2", "--json"])).exits_with(0);
-        home
-    }
-}
-
-fn object(ran: &Ran) -> serde_json::Map<String, serde_json::Value> {
-    let lines: Vec<&str> = ran.stdout.lines().collect();
-    assert_eq!(lines.len(), 1, "{ran:#?}");
-    match serde_json::from_str(lines[0]) {
-        Ok(serde_json::Value::Object(object)) => object,
-        other => panic!("{other:?}: {ran:#?}"),
-    }
+fn new_home() -> Home {
+    Home::with(&["--segment-mb", "1"])
 }
 
 #[test]
 fn json_is_one_object_with_the_keys_of_the_contract() {
-    let home = Home::new();
+    let home = new_home();
     let ran = duramen(&home.bench(&["--transactions", "100", "--scale", "1", "--json"])).exits_with(0);
     assert_eq!(ran.stderr, "", "nobody watches");
     let object = object(&ran);
@@ -72,7 +39,7 @@ fn json_is_one_object_with_the_keys_of_the_contract() {
 
 #[test]
 fn every_offered_combination_runs_on_one_database() {
-    let home = Home::populated();
+    let home = new_home().populated(&[]);
     for commit in ["sync", "elr", "async"] {
         for design in ["mutex", "consolidated", "decoupled", "hybrid", "delegated", "reserved"] {
             let more = ["--transactions", "40", "--commit", commit, "--log-insert", design, "--json"];
@@ -83,7 +50,7 @@ fn every_offered_combination_runs_on_one_database() {
         }
     }
     for (logs, partition) in [("2", "transaction"), ("3", "page"), ("2", "round-robin")] {
-        let other = Home::new();
+        let other = new_home();
         let more = ["--transactions", "40", "--logs", logs, "--partition", partition, "--json"];
         let object = object(&duramen(&other.bench(&more)).exits_with(0));
         assert_eq!((&object["partition"], object["logs"].to_string()), (&partition.into(), logs.to_owned()));
@@ -103,7 +70,7 @@ fn every_offered_combination_runs_on_one_database() {
 
 #[test]
 fn every_workload_runs_and_is_audited() {
-    let home = Home::new();
+    let home = new_home();
     for workload in duramen_workloads::selection::NAMES.iter().copied() {
         let mut args = vec!["bench", workload, "--dir", arg(&home.dir), "--rows-per-unit", "40", "--clients", "3"];
         args.extend(["--pool-mb", "8", "--scale", "1", "--transactions", "100", "--json"]);
@@ -139,7 +106,7 @@ fn the_log_buffer_is_measured_alone() {
 
 #[test]
 fn the_device_is_measured_alone() {
-    let home = Home::new();
+    let home = new_home();
     let ran = duramen(&["bench", "device-sync", "--dir", arg(&home.dir), "--seconds", "0.2", "--json"]).exits_with(0);
     let object = object(&ran);
     assert!(object["writes"].as_u64().unwrap() > 0 && object["p50_us"].as_f64() <= object["max_us"].as_f64());
@@ -150,7 +117,7 @@ fn the_device_is_measured_alone() {
 
 #[test]
 fn what_warms_up_is_not_measured() {
-    let home = Home::new();
+    let home = new_home();
     let warm = ["--warmup", "1", "--transactions", "20", "--json"];
     let object = object(&duramen(&home.bench(&warm)).exits_with(0));
     assert_eq!(object["committed"].as_u64(), Some(20));
@@ -162,7 +129,7 @@ fn what_warms_up_is_not_measured() {
 
 #[test]
 fn the_table_is_for_people() {
-    let home = Home::new();
+    let home = new_home();
     let ran = duramen(&home.bench(&["--seconds", "0.3", "--seed", "7"])).exits_with(0);
     for word in ["commits/s", "p99", "bytes per commit", "device syncs", "audit", "ok", "seed 7", "4 branches"] {
         assert!(ran.stdout.contains(word), "no `{word}` in {ran:#?}");
@@ -172,7 +139,7 @@ fn the_table_is_for_people() {
 
 #[test]
 fn the_end_of_the_log_may_be_in_persistent_memory() {
-    let home = Home::new();
+    let home = new_home();
     let nvm = ["--log-device", "nvm", "--ring-mb", "1"];
     for domain in ["durable-cache", "volatile-cache"] {
         let ran = duramen(&home.bench(&[&nvm[..], &["--domain", domain, "--seconds", "0.2", "--json"]].concat()))
@@ -181,7 +148,7 @@ fn the_end_of_the_log_may_be_in_persistent_memory() {
         assert!(ran.stderr.contains("not a power cut"), "what is measured on is no persistent memory: {ran:#?}");
     }
     duramen(&["check", arg(&home.dir)]).exits_with(0);
-    let several = Home::new();
+    let several = new_home();
     let rings = ["ring", "second", "ring2"].map(|name| several.dir.with_extension(name));
     let more = ["--region", arg(&rings[0]), "--region", arg(&rings[1]), "--logs", "3", "--partition", "page"];
     for _ in 0..2 {
@@ -194,7 +161,7 @@ fn the_end_of_the_log_may_be_in_persistent_memory() {
 // `--region` with the name of the data file overwrote the catalog with zeros.
 #[test]
 fn a_region_that_is_a_file_of_the_database_is_refused() {
-    let home = Home::populated();
+    let home = new_home().populated(&[]);
     let data = home.dir.join("data");
     let before = std::fs::read(&data).unwrap();
     let words = ["`log_device`", arg(&data), "name another file"];
@@ -207,7 +174,7 @@ fn a_region_that_is_a_file_of_the_database_is_refused() {
 
 #[test]
 fn what_does_not_exist_is_refused_with_the_choice() {
-    let home = Home::new();
+    let home = new_home();
     let refused = [("--scheme", "pcm-logging", "`wal`")];
     for (option, value, words) in refused {
         duramen(&home.bench(&[option, value])).exits_with(2).says(&[option, value, words, "not available"]);
@@ -238,7 +205,7 @@ fn help_documents_the_exit_codes() {
 
 #[test]
 fn another_scale_than_the_database_has_is_refused() {
-    let home = Home::populated();
+    let home = new_home().populated(&[]);
     duramen(&home.bench(&["--transactions", "1", "--scale", "3"])).exits_with(2).says(&["2 branches", "3 branches"]);
     let ran = duramen(&["bench", "tpcb", "--dir", arg(&home.dir), "--transactions", "9", "--json"]).exits_with(0);
     assert_eq!(object(&ran)["committed"], 9);
@@ -246,7 +213,7 @@ fn another_scale_than_the_database_has_is_refused() {
 
 #[test]
 fn commands_that_read_make_nothing() {
-    let home = Home::new();
+    let home = new_home();
     let dir = arg(&home.dir);
     let commands = [
         &["check", dir][..],
@@ -273,7 +240,7 @@ fn commands_that_read_make_nothing() {
 
 #[test]
 fn a_second_opener_is_told() {
-    let home = Home::populated();
+    let home = new_home().populated(&[]);
     let mut args = home.bench(&["--seconds", "60"]);
     args.retain(|arg| *arg != "--json");
     let mut first = command(&args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -295,7 +262,7 @@ fn a_second_opener_is_told() {
 
 #[test]
 fn check_stats_and_inspect_show_a_database() {
-    let home = Home::populated();
+    let home = new_home().populated(&[]);
     let dir = arg(&home.dir);
     let ran = duramen(&["check", dir]).exits_with(0);
     for word in ["structure:", "history: 60 rows of 4 terminals", "account: 400 rows", "ok"] {
@@ -316,7 +283,7 @@ fn check_stats_and_inspect_show_a_database() {
 
 #[test]
 fn check_tells_lost_acknowledgements() {
-    let home = Home::new();
+    let home = new_home();
     let ledger = home.dir.with_extension("ledger");
     duramen(&home.bench(&["--transactions", "30", "--scale", "1", "--ledger", arg(&ledger)])).exits_with(0);
     let dir = arg(&home.dir);
@@ -324,7 +291,7 @@ fn check_tells_lost_acknowledgements() {
     assert!(ran.stdout.contains("ledger: 30 acknowledged transactions"), "{ran:#?}");
 
     // The ledger of a longer run of another database: its rows are not here.
-    let other = Home::new();
+    let other = new_home();
     let longer = other.dir.with_extension("ledger");
     duramen(&other.bench(&["--transactions", "50", "--scale", "1", "--ledger", arg(&longer)])).exits_with(0);
     let ran = duramen(&["check", dir, "--ledger", arg(&longer)]).exits_with(3).says(&["damaged", "problems"]);
@@ -350,13 +317,13 @@ fn without_rights(home: &Home, args: &[&str]) -> Ran {
         let mode = if is_directory { 0o555 } else { 0o444 } | if writable { 0o200 } else { 0 };
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
-    set(home._root.path(), false);
+    set(home.root(), false);
     let mut command = command(args);
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
         command.uid(65_534);
     }
     let ran = command.output().unwrap().into();
-    set(home._root.path(), true);
+    set(home.root(), true);
     ran
 }
 
@@ -364,7 +331,7 @@ fn without_rights(home: &Home, args: &[&str]) -> Ran {
 // service.
 #[test]
 fn a_database_is_inspected_where_nothing_can_be_written() {
-    let home = Home::populated();
+    let home = new_home().populated(&[]);
     let dir = arg(&home.dir);
     // One that was closed, and one that is to be recovered.
     for crashed in [false, true] {
@@ -421,7 +388,7 @@ fn contents(dir: &std::path::Path) -> Vec<(PathBuf, Vec<u8>)> {
 // panic.
 #[test]
 fn too_much_memory_is_refused() {
-    let home = Home::populated();
+    let home = new_home().populated(&[]);
     let dir = arg(&home.dir);
     duramen(&["check", dir, "--pool-mb", "1000000000"]).exits_with(2).says(&["`pool_bytes`", "8 TiB"]);
     let limited = format!("ulimit -v 4000000; exec '{}' check '{dir}' --pool-mb 100000", env!("CARGO_BIN_EXE_duramen"));
@@ -433,7 +400,7 @@ fn too_much_memory_is_refused() {
 // A table that was looked for in vain was to be made with `create_table`, which no command does.
 #[test]
 fn a_table_that_is_not_there_is_told_with_what_to_do() {
-    let home = Home::populated();
+    let home = new_home().populated(&[]);
     let dir = arg(&home.dir);
     let ran = duramen(&["inspect", "table", dir, "nothing"]).exits_with(1);
     let ran = ran.says(&["no table `nothing`", dir, "`tpcb_branch`", "duramen stats"]);
@@ -442,7 +409,7 @@ fn a_table_that_is_not_there_is_told_with_what_to_do() {
 
 #[test]
 fn an_archive_lies_beside_the_database() {
-    let home = Home::new();
+    let home = new_home();
     let inside = home.dir.join("archive");
     let cases = [
         (arg(&inside), "lies in the database's directory"),

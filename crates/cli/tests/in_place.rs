@@ -4,46 +4,17 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
-use common::{Ran, arg, command, duramen};
+use common::{Home, Ran, arg, command, duramen, object};
 
-/// A small database in a heap that does not exist yet.
-struct Home {
-    root: tempfile::TempDir,
-    dir: PathBuf,
+fn new_home() -> Home {
+    Home::with(&["--scheme", "in-place"])
 }
 
-impl Home {
-    fn new() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        let dir = root.path().join("db");
-        Self { root, dir }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
-    }
-
-    /// Arguments of a short run, followed by `more`.
-    fn bench<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        let mut args = vec!["bench", "tpcb", "--dir", arg(&self.dir), "--rows-per-unit", "200", "--scheme", "in-place"];
-        args.extend(["--clients", "4", "--pool-mb", "8"]);
-        args.extend(more);
-        args
-    }
-
-    fn populated(more: &[&str]) -> Self {
-        let home = Self::new();
-        let args = [&["--transactions", "60", "--scale", "2", "--heap-mb", "8", "--json"], more].concat();
-        duramen(&home.bench(&args)).exits_with(0);
-        home
-    }
-}
-
-fn object(ran: &Ran) -> serde_json::Value {
-    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:#?}"))
+fn populated(more: &[&str]) -> Home {
+    new_home().populated(&[&["--heap-mb", "8"], more].concat())
 }
 
 fn has(ran: &Ran, words: &[&str]) {
@@ -54,7 +25,7 @@ fn has(ran: &Ran, words: &[&str]) {
 
 #[test]
 fn every_workload_runs_and_is_audited() {
-    let home = Home::new();
+    let home = new_home();
     for (domain, commit) in [("volatile-cache", "pipelined"), ("durable-cache", "sync"), ("volatile-cache", "elr")] {
         for workload in duramen_workloads::selection::NAMES.iter().copied() {
             let mut args = vec!["bench", workload, "--dir", arg(&home.dir), "--rows-per-unit", "40", "--clients", "3"];
@@ -72,7 +43,7 @@ fn every_workload_runs_and_is_audited() {
 
 #[test]
 fn check_stats_and_inspect_need_no_options() {
-    let home = Home::populated(&[]);
+    let home = populated(&[]);
     let dir = arg(&home.dir);
     let heap = home.dir.join("heap");
     let before = std::fs::read(&heap).unwrap();
@@ -93,7 +64,7 @@ fn check_stats_and_inspect_need_no_options() {
 
 #[test]
 fn the_heap_may_be_elsewhere() {
-    let home = Home::new();
+    let home = new_home();
     let (heap, dir) = (home.path("region"), arg(&home.dir));
     let region = ["--region", arg(&heap)];
     let more = ["--transactions", "60", "--scale", "2", "--heap-mb", "8", "--json"];
@@ -113,7 +84,7 @@ fn the_heap_may_be_elsewhere() {
         assert!(!home.dir.join("heap").exists());
     }
     // A heap of another database, and something else.
-    let other = Home::populated(&[]);
+    let other = populated(&[]);
     let wrong = other.dir.join("heap");
     let before = std::fs::read(&wrong).unwrap();
     duramen(&["check", dir, "--region", arg(&wrong)]).exits_with(3).says(&["another database"]);
@@ -135,7 +106,7 @@ fn the_heap_may_be_elsewhere() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let home = Home::new();
+    let home = new_home();
     duramen(&home.bench(&["--heap-mb", "1"])).exits_with(2).says(&["--heap-mb"]);
     duramen(&home.bench(&["--heap-mb", "4", "--journal-mb", "3"])).exits_with(2).says(&["half of the heap"]);
     duramen(&home.bench(&["--commit", "async"])).exits_with(2).says(&["`commit`", "use `sync`"]);
@@ -160,7 +131,7 @@ fn what_does_not_fit_is_refused() {
 
 #[test]
 fn a_second_opener_is_told() {
-    let home = Home::populated(&[]);
+    let home = populated(&[]);
     let mut args = home.bench(&["--seconds", "60"]);
     args.retain(|arg| *arg != "--json");
     let mut first = command(&args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -193,7 +164,7 @@ fn a_second_opener_is_told() {
 
 #[test]
 fn barriers_are_measured() {
-    let home = Home::new();
+    let home = new_home();
     let bench = ["bench", "barrier", "--seconds", "0.2"];
     let ran = duramen(&bench).exits_with(0);
     has(&ran, &["domain", "durable-cache", "volatile-cache", "1 thread", "128", "--scheme"]);
@@ -203,7 +174,7 @@ fn barriers_are_measured() {
     let measurements = report["measurements"].as_array().unwrap();
     let threads = if std::thread::available_parallelism().unwrap().get() > 1 { 2 } else { 1 };
     assert_eq!(measurements.len(), 2 * 4 * threads);
-    assert!(measurements.iter().all(|of| of["ns"].as_f64().unwrap() > 0.0), "{report}");
+    assert!(measurements.iter().all(|of| of["ns"].as_f64().unwrap() > 0.0), "{report:?}");
     assert_eq!(report["recommended"].as_array().unwrap().len(), 2);
     // A file that is not there is created and removed; one of zeros stays one of zeros.
     let region = home.path("region");
@@ -214,7 +185,7 @@ fn barriers_are_measured() {
     duramen(&[&bench[..], &more].concat()).exits_with(0);
     assert!(std::fs::read(&region).unwrap().iter().all(|byte| *byte == 0));
     // What is in use is not overwritten.
-    let database = Home::populated(&[]);
+    let database = populated(&[]);
     let heap = database.dir.join("heap");
     let before = std::fs::read(&heap).unwrap();
     duramen(&[&bench[..], &["--region", arg(&heap)]].concat()).exits_with(2).says(&["holds something"]);

@@ -80,7 +80,7 @@ fn large_values_dropped_tables_and_savepoints_work() {
     db.close().unwrap();
 }
 
-/// SCHEMES: exactly two barriers a change and one a commit.
+/// Exactly two barriers for each change and one for the commit.
 #[test]
 fn barriers_are_counted() {
     let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
@@ -166,19 +166,17 @@ fn a_full_heap_refuses_and_a_larger_one_goes_on() {
 #[test]
 fn a_power_cut_at_any_operation_leaves_whole_transactions() {
     for domain in [Domain::DurableCache, Domain::VolatileCache] {
-        let operations = run_until(domain, None).1.operations();
+        let (_, whole, first, _) = run_until(domain, None);
+        let operations = whole.operations() - first;
         let step = if cfg!(debug_assertions) { 7 } else { 1 };
         for at in (0..operations).step_by(step) {
-            let (disk, memory, acknowledged) = {
-                let (disk, memory, acknowledged) = run_until(domain, Some(at));
-                (disk.crash_image(&CrashChoice::Everything), memory, acknowledged)
-            };
+            let (disk, memory, _, acknowledged) = run_until(domain, Some(at));
+            assert!(memory.is_off(), "{domain}, operation {at} of {operations}");
             for survivors in [Survivors::Nothing, Survivors::Everything, Survivors::Random(at), Survivors::Random(!at)]
             {
                 let memory = memory.crash_image(survivors, None);
                 let disk = disk.crash_image(&CrashChoice::Everything);
                 let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
-                let Some(acknowledged) = acknowledged else { continue };
                 let table = db.open_table("t").unwrap();
                 let mut txn = db.begin();
                 let read = |txn: &mut duramen::Txn, key: &[u8]| {
@@ -193,9 +191,9 @@ fn a_power_cut_at_any_operation_leaves_whole_transactions() {
     }
 }
 
-/// Runs transactions until the power goes off; returns how many were acknowledged before, once the
-/// table was.
-fn run_until(domain: Domain, at: Option<u64>) -> (SimDisk, SimMemory, Option<u32>) {
+/// Runs transactions; the power goes off `at` operations after the table has been made. Returns at
+/// which operation that was, and how many transactions were acknowledged before the power went off.
+fn run_until(domain: Domain, at: Option<u64>) -> (SimDisk, SimMemory, u64, u32) {
     let disk = SimDisk::new(1);
     let memory = SimMemory::new(2 * MIB, domain);
     let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory)).unwrap();
@@ -222,7 +220,7 @@ fn run_until(domain: Domain, at: Option<u64>) -> (SimDisk, SimMemory, Option<u32
             acknowledged += 1;
         }
     }
-    (disk, memory, Some(acknowledged))
+    (disk, memory, first, acknowledged)
 }
 
 #[test]
@@ -292,6 +290,27 @@ fn a_heap_belongs_to_one_database_and_a_database_to_its_heap() {
     let refused = Db::open(&first, heap("a")).unwrap_err();
     assert!(refused.to_string().contains("does not exist"), "{refused}");
     assert!(!home.path().join("a").exists());
+}
+
+/// A new heap is tried before anything else is made. A kill in between leaves its file.
+#[test]
+fn a_heap_that_was_only_tried_is_no_obstacle() {
+    let home = tempfile::tempdir().unwrap();
+    let heap = home.path().join("heap");
+    let options = in_file(&heap, 16 * MIB);
+    std::fs::write(&heap, [b'x'; 64 << 10]).unwrap();
+    let error = Db::open(home.path(), options.clone()).unwrap_err();
+    assert!(matches!(error, Error::InvalidOption { option: "scheme", .. }), "{error}");
+    std::fs::write(&heap, [0; 64 << 10]).unwrap();
+    let error = Db::open(home.path(), Options::default()).unwrap_err();
+    assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
+    for tried in [0, 64 << 10, 16 * MIB as usize] {
+        std::fs::write(&heap, vec![0; tried]).unwrap();
+        Db::open(home.path(), options.clone()).unwrap().close().unwrap();
+        for entry in home.path().read_dir().unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+    }
 }
 
 /// An older copy of the heap beside a newer control file.

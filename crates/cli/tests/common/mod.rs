@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The command with `args`.
@@ -55,4 +55,54 @@ impl Ran {
 /// A path as an argument.
 pub(crate) fn arg(path: &Path) -> &str {
     path.to_str().expect("the path of a temporary directory is UTF-8")
+}
+
+/// A place for a small database that does not exist yet.
+pub(crate) struct Home {
+    root: tempfile::TempDir,
+    pub(crate) dir: PathBuf,
+    own: &'static [&'static str],
+}
+
+impl Home {
+    /// Creates a place for a database that is run with these options.
+    pub(crate) fn with(own: &'static [&'static str]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("db");
+        Self { root, dir, own }
+    }
+
+    /// Returns the directory that holds the database's.
+    pub(crate) fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Returns a path beside the database.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// Returns the arguments of a short run, followed by `more`.
+    pub(crate) fn bench<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        let run =
+            ["bench", "tpcb", "--dir", arg(&self.dir), "--rows-per-unit", "200", "--clients", "4", "--pool-mb", "8"];
+        [&run[..], self.own, more].concat()
+    }
+
+    /// Makes the database.
+    pub(crate) fn populated(self, more: &[&str]) -> Self {
+        let short = ["--transactions", "60", "--scale", "2", "--json"];
+        duramen(&self.bench(&[&short[..], more].concat())).exits_with(0);
+        self
+    }
+}
+
+/// Returns the one object that a run has printed.
+pub(crate) fn object(ran: &Ran) -> serde_json::Map<String, serde_json::Value> {
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(lines.len(), 1, "{ran:#?}");
+    match serde_json::from_str(lines[0]) {
+        Ok(serde_json::Value::Object(object)) => object,
+        other => panic!("{other:?}: {ran:#?}"),
+    }
 }

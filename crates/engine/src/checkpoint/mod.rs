@@ -135,7 +135,7 @@ impl Checkpoint<'_> {
         self.log.recycle_below(oldest)?;
         // Reserves log space for the next checkpoint, if some is free at once.
         let used = before.saturating_sub(*standing);
-        if self.log.reserve(used).is_ok() {
+        if self.store.scheme.reserve(used).is_ok() {
             *standing += used;
         }
         Ok(())
@@ -178,7 +178,7 @@ impl Checkpoint<'_> {
             return self.reserve_at_least(standing, usual);
         }
         let missing = usual.saturating_sub(*standing);
-        match self.log.reserve(missing) {
+        match self.store.scheme.reserve(missing) {
             // The reserved space is probably enough. The log must not grow beyond its limit for
             // this.
             Err(Error::Full { .. }) => return Ok(()),
@@ -195,7 +195,7 @@ impl Checkpoint<'_> {
         if missing == 0 {
             return Ok(());
         }
-        match self.log.reserve(missing) {
+        match self.store.scheme.reserve(missing) {
             Err(Error::Full { .. }) => self.log.reserve_beyond_limit(missing)?,
             other => other?,
         }
@@ -209,7 +209,7 @@ impl Checkpoint<'_> {
         assert!(bytes <= *standing, "log space is reserved for what a checkpoint logs");
         let recorded = self.log.record_checkpoint(record, tails);
         *standing -= bytes;
-        self.log.unreserve(bytes);
+        self.store.scheme.unreserve(bytes);
         recorded
     }
 }

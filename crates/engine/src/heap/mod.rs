@@ -49,7 +49,10 @@ impl Heap {
             // Whether memory survives what it must can be found out only with a file.
             Source::File(path) if !path.exists() => {
                 let tried = open_region(options, BLOCK_BYTES, Mode::Create).map(drop);
-                let _ = std::fs::remove_file(path);
+                // The file of another program that was quicker stays.
+                if matches!(tried, Ok(()) | Err(PmemError::NotDurable { .. })) {
+                    let _ = std::fs::remove_file(path);
+                }
                 Ok(tried?)
             }
             _ => Self::unused(options).map(drop),
@@ -67,7 +70,7 @@ impl Heap {
                     // What an interrupted creation left may be too short, and is not made longer
                     // before it is known to be that.
                     Err(PmemError::TooSmall { len, .. }) if len >= BLOCK_BYTES => {
-                        check_unused(&open_region(options, len / 4096 * 4096, Mode::Open)?)?;
+                        check_unused(&open_region(options, len / MAPPED * MAPPED, Mode::Open)?)?;
                         open_region(options, layout.bytes(), Mode::Grow)?
                     }
                     region => region?,
@@ -89,7 +92,7 @@ impl Heap {
         let header = Header { database, scheme, blocks: layout.blocks };
         let heap = Self::of_region(region, options, header, layout);
         // A crash may leave any part of this, but not a state beyond `BeingMade`. Nothing else is
-        // stored before the header is durable: see `is_unused`.
+        // stored before the header is durable: see `check_unused`.
         heap.set(Word::State, State::Blank as u64);
         heap.store(0, &[&header.encode()]);
         heap.barrier();
@@ -227,9 +230,7 @@ impl Heap {
 
     /// Returns the word at offset `at`, which is aligned.
     pub(crate) fn word_at(&self, at: u64) -> u64 {
-        let mut bytes = [0; 8];
-        self.region.read(at, &mut bytes);
-        u64::from_le_bytes(bytes)
+        word_of(&self.region, at)
     }
 
     /// Returns a word of the header.

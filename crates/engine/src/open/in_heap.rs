@@ -28,7 +28,7 @@ use crate::storage::free_space::blank_bitmap;
 /// could not have.
 pub(super) fn check_place(home: &Path, heap: &HeapOptions, files: &[&str]) -> Result<()> {
     let Source::File(path) = &heap.source else { return Ok(()) };
-    let is_taken = files.iter().any(|name| home.join(name) == *path);
+    let is_taken = files.iter().any(|name| is_heap(home, name, heap));
     if !is_taken {
         let is_new = !home.join(CONTROL).exists();
         // The directory of the heap may be that of the database, and not exist yet.
@@ -37,6 +37,11 @@ pub(super) fn check_place(home: &Path, heap: &HeapOptions, files: &[&str]) -> Re
     }
     let reason = format!("the heap `{}` is a file of the database itself; name another", path.display());
     Err(Error::InvalidOption { option: "scheme", reason })
+}
+
+/// Whether the heap is the file with this name in the directory `home`.
+pub(super) fn is_heap(home: &Path, name: &str, heap: &HeapOptions) -> bool {
+    matches!(&heap.source, Source::File(path) if *path == home.join(name))
 }
 
 /// Creates a database in a directory that is empty except for the marker.

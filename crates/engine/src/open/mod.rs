@@ -3,10 +3,10 @@
 //!
 //! A database is created in steps that are unambiguous at any point. A file `creating` first marks
 //! the directory. Then come the data file, the double-write area and the log, or the heap in
-//! persistent memory. A rename then adds
-//! the control file; the database exists from then on. Last the marker is removed. A directory with
-//! the marker and without a control file holds nothing, and the database is created anew. A
-//! directory with data but with neither of the two is refused: a file that was there is missing.
+//! persistent memory. A rename then adds the control file; the database exists from then on. Last
+//! the marker is removed. A directory with the marker and without a control file holds nothing, and
+//! the database is created anew; so is one with nothing but a heap that is not in use. A directory
+//! with data but with neither of the two is refused: a file that was there is missing.
 
 mod create;
 pub(crate) mod files;
@@ -41,7 +41,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
         check_places(&home, &options)?;
     }
     let home = disk.lock()?;
-    match state_of(&*disk)? {
+    match state_of(&*disk, &options.scheme)? {
         State::Database => {
             if disk.exists(CREATING)? {
                 disk.remove(CREATING)?;
@@ -101,7 +101,7 @@ enum State {
     Database,
 }
 
-fn state_of(disk: &dyn Disk) -> Result<State> {
+fn state_of(disk: &dyn Disk, scheme: &Scheme) -> Result<State> {
     if disk.exists(CONTROL)? {
         if ControlFile::open(disk)?.control.scheme != SchemeId::Wal {
             return Ok(State::Database);
@@ -128,6 +128,11 @@ fn state_of(disk: &dyn Disk) -> Result<State> {
         });
     }
     let mut found = disk.list("")?;
+    if let (Scheme::InPlace(heap), Some(home)) = (scheme, disk.directory()) {
+        // A crash while a new heap was tried has left it. `Heap::check_new` tells whether it is one
+        // in use.
+        found.retain(|name| !in_heap::is_heap(&home, name, heap));
+    }
     if disk.exists(LOG)? {
         found.push(LOG.to_owned());
     }

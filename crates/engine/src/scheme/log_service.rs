@@ -22,14 +22,9 @@ pub(crate) trait LogService: Send + Sync {
     /// Returns, for each log, a position before which all records have GSNs below `gsn`.
     fn positions_before(&self, gsn: Gsn) -> Vec<Lsn>;
 
-    /// Reserves log space for `bytes` of records.
-    fn reserve(&self, bytes: u64) -> Result<()>;
-
-    /// Reserves log space as [`Self::reserve`] does, even beyond the limit that the user has set.
+    /// Reserves log space as [`super::StorageScheme::reserve`] does, even beyond the limit that the
+    /// user has set.
     fn reserve_beyond_limit(&self, bytes: u64) -> Result<()>;
-
-    /// Gives back reserved log space that records have taken.
-    fn unreserve(&self, bytes: u64);
 
     /// Returns the bytes that a record with a payload of this length takes.
     fn record_bytes(&self, payload: usize) -> u64;

@@ -89,7 +89,7 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
 
     /// Records a commit, or with [`crate::record::Kind::End`] the end of a rollback or of the
     /// clean-up after a commit. What other transactions do after this has higher GSNs in all logs.
-    fn end(&self, home: Home, record: NewRecord<'_>) -> Recorded;
+    fn end_txn(&self, home: Home, record: NewRecord<'_>) -> Recorded;
 
     /// Waits until everything up to and including `gsn` survives a crash. `gsn` is that of a
     /// commit, whose address is `own` if the caller has it, or zero if there is nothing to harden.

@@ -98,7 +98,7 @@ impl StorageScheme for WalScheme {
         self.logs.insert(self.route(Some(home), record.page), record).into()
     }
 
-    fn end(&self, home: Home, record: NewRecord<'_>) -> Recorded {
+    fn end_txn(&self, home: Home, record: NewRecord<'_>) -> Recorded {
         let log = self.route(Some(home), record.page);
         let has_all = self.partition != Partition::Page || log == CHECKPOINTS;
         assert!(has_all, "with a log for each page, commits are in the log of the checkpoints");
@@ -200,16 +200,8 @@ impl LogService for WalScheme {
         self.logs.positions_before(gsn)
     }
 
-    fn reserve(&self, bytes: u64) -> Result<()> {
-        Ok(self.logs.reserve(bytes)?)
-    }
-
     fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
         Ok(self.logs.reserve_beyond_limit(bytes)?)
-    }
-
-    fn unreserve(&self, bytes: u64) {
-        self.logs.unreserve(bytes);
     }
 
     fn record_bytes(&self, payload: usize) -> u64 {

@@ -505,7 +505,7 @@ impl TxnLog {
         // The transaction can no longer be rolled back.
         self.undo_bytes = 0;
         let draft = Draft::of_txn(Kind::Commit, flags, &stamp[..len]);
-        self.record(state, draft, |home, record| scheme.end(home, record))
+        self.record(state, draft, |home, record| scheme.end_txn(home, record))
     }
 
     /// Logs again, at the end of the log, the remaining deferred frees of a committed transaction
@@ -519,7 +519,7 @@ impl TxnLog {
         let bytes = (frees.len() as u64 + 1) * log.record_bytes(DeferredFree::MAX_BYTES);
         log.reserve_beyond_limit(bytes)?;
         self.repeat_in_reservation(scheme, frees);
-        log.unreserve(bytes);
+        scheme.unreserve(bytes);
         Ok(())
     }
 
@@ -595,7 +595,7 @@ impl TxnLog {
     /// Inserts the record that ends a rollback, or the clean-up after a commit.
     pub(crate) fn end(&mut self, scheme: &dyn StorageScheme) -> Recorded {
         self.come_after_all(scheme);
-        self.record(TxnState::Over, Draft::of_txn(Kind::End, 0, &[]), |home, record| scheme.end(home, record))
+        self.record(TxnState::Over, Draft::of_txn(Kind::End, 0, &[]), |home, record| scheme.end_txn(home, record))
     }
 
     /// Leaves the transaction table and gives back the log reservation.

@@ -78,7 +78,7 @@ pub(crate) fn head_of(word: u64) -> (JournalState, u64) {
 
 /// A leased journal.
 #[derive(Debug, Default)]
-struct Journal {
+pub(super) struct Journal {
     lease: u64,
     /// Whether the head word says that the journal is active.
     is_headed: bool,
@@ -143,7 +143,7 @@ impl Journals {
         let opening = heap.get(Word::Openings) + 1;
         assert!(opening < 1 << (62 - COUNT_BITS), "the openings of the heap are used up");
         heap.set(Word::Openings, opening);
-        let system = (heap.layout.blocks / 4).min(MOST_SYSTEM) as u32;
+        let system = Self::system_of(heap);
         let journals: Box<[_]> = (0..heap.layout.blocks).map(|_| Mutex::new(Journal::default())).collect();
         let free = Striped::<Mutex<Vec<u32>>, 32>::default();
         let mut used: Vec<u32> = found.iter().flat_map(|found| found.blocks.iter().copied()).collect();
@@ -226,7 +226,7 @@ impl Journals {
         heap: &Heap,
         fields: Fields<'_>,
         pages: &[Exclusive<'_>],
-    ) -> MutexGuard<'j, impl Sized + use<>> {
+    ) -> MutexGuard<'j, Journal> {
         let own = self.free.own().0 as u32 % self.system;
         let candidates = (own..self.system).chain(0..own);
         let mut guard = candidates

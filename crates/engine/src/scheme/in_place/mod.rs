@@ -150,7 +150,7 @@ impl StorageScheme for InPlace {
         Recorded { gsn, address, bytes }
     }
 
-    fn end(&self, home: Home, record: NewRecord<'_>) -> Recorded {
+    fn end_txn(&self, home: Home, record: NewRecord<'_>) -> Recorded {
         let has_frees = record.kind == Kind::Commit as u8 && record.flags & FLAG_HAS_DEFERRED_FREES != 0;
         let state = if has_frees { JournalState::Committed } else { JournalState::Free };
         self.journals.set_state(&self.heap, home, state);
