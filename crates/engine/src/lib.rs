@@ -116,7 +116,7 @@ pub use check::CheckReport;
 pub use error::{Error, Result};
 pub use metrics::{HeapMetrics, Metrics, RecoveryReport};
 pub use options::{
-    Archive, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition,
+    Archive, BatchOptions, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition,
     Scheme,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};

@@ -114,7 +114,7 @@ pub fn heap(options: &HeapOptions) -> Result<HeapReport> {
     let mut problems = Vec::new();
     let header = usable.map_err(|defect| defect.to_string()).map(|()| HeapHeader {
         database: heap.header.database,
-        scheme: (heap.header.scheme == SchemeId::InPlace as u8).then_some(SchemeId::InPlace.name()),
+        scheme: SchemeId::of_heap(heap.header.scheme).map(SchemeId::name),
         blocks: heap.header.blocks,
     });
     problems.extend(header.as_ref().err().cloned());

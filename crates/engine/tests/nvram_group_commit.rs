@@ -1,0 +1,433 @@
+//! NVRAM group commit: batches of transactions in a heap in persistent memory.
+
+use std::path::Path;
+use std::time::Duration;
+
+use duramen::pmem::{Domain, SimMemory, Source, Survive, Survivors};
+use duramen::{BatchOptions, CommitMode, Db, Error, HeapMetrics, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
+use duramen_io::{CrashChoice, SimDisk};
+use duramen_sync::Arc;
+use duramen_test_support::block_on;
+
+const MIB: u64 = 1 << 20;
+
+/// Short batches, so that tests need not wait.
+fn short() -> BatchOptions {
+    BatchOptions { period: Duration::from_micros(300), drain: Duration::from_micros(50), log_bytes: Some(MIB) }
+}
+
+fn in_file(path: &Path, bytes: u64) -> Options {
+    let heap = HeapOptions::new(Source::File(path.to_owned()), bytes, Domain::VolatileCache);
+    let heap = HeapOptions { survive: Survive::Process, ..heap };
+    Options { scheme: Scheme::NvramGroupCommit(heap, short()), ..Options::default() }
+}
+
+fn in_memory(memory: &SimMemory) -> Options {
+    with_batches(memory, short())
+}
+
+fn with_batches(memory: &SimMemory, batches: BatchOptions) -> Options {
+    let heap = HeapOptions::new(Source::Simulated(memory.clone()), memory.len(), memory.domain());
+    Options { scheme: Scheme::NvramGroupCommit(heap, batches), pool_bytes: 1 << 20, ..Options::default() }
+}
+
+fn heap_of(db: &Db) -> HeapMetrics {
+    db.metrics().heap.expect("the database is in a heap")
+}
+
+#[test]
+fn what_is_committed_is_there_after_closing_and_after_a_kill() {
+    let home = tempfile::tempdir().unwrap();
+    let options = in_file(&home.path().join("heap"), 16 * MIB);
+    let db = Db::open(home.path().join("db"), options.clone()).unwrap();
+    let table = db.create_table("t").unwrap();
+    for number in 0..2000_u32 {
+        db.run(|txn| txn.put(&table, &number.to_be_bytes(), &[number as u8; 50])).unwrap();
+    }
+    let mut open = db.begin();
+    open.put(&table, b"never committed", b"x").unwrap();
+    drop(open);
+    db.close().unwrap();
+    for round in 0..2 {
+        let db = Db::open(home.path().join("db"), options.clone()).unwrap();
+        let table = db.open_table("t").unwrap();
+        let mut txn = db.begin();
+        let found = txn.scan(&table, ..).count();
+        assert_eq!(found, 2000 + round);
+        txn.put(&table, b"one more", b"").unwrap();
+        txn.commit().unwrap();
+        assert!(db.check().unwrap().is_ok());
+        // Without closing.
+        drop(db);
+    }
+}
+
+#[test]
+fn large_values_dropped_tables_and_savepoints_work() {
+    let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
+    let disk = SimDisk::new(1);
+    let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let large = vec![7; 100_000];
+    let mut txn = db.begin();
+    txn.put(&table, b"large", &large).unwrap();
+    let savepoint = txn.savepoint();
+    for number in 0..300_u32 {
+        txn.put(&table, &number.to_be_bytes(), &[1; 100]).unwrap();
+    }
+    txn.rollback_to(&savepoint).unwrap();
+    txn.put(&table, b"small", b"value").unwrap();
+    txn.rollback_to(&savepoint).unwrap();
+    txn.put(&table, b"kept", b"value").unwrap();
+    txn.commit().unwrap();
+    let mut txn = db.begin();
+    assert_eq!(txn.get(&table, b"large").unwrap().unwrap(), large);
+    assert_eq!(txn.scan(&table, ..).count(), 2);
+    txn.delete(&table, b"large").unwrap();
+    txn.commit().unwrap();
+    db.drop_table("t").unwrap();
+    let report = db.check().unwrap();
+    assert!(report.is_ok(), "{:?}", report.problems);
+    db.close().unwrap();
+}
+
+/// Exactly two barriers for each batch, whatever is in it.
+#[test]
+fn barriers_are_counted() {
+    let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let before = settled(&db);
+    let mut left = db.begin();
+    left.put(&table, b"carried", b"value").unwrap();
+    for number in 0..100_u32 {
+        let mut txn = db.begin();
+        for change in 0..5_u32 {
+            txn.put(&table, &(number * 5 + change).to_be_bytes(), &[7; 400]).unwrap();
+        }
+        if number % 10 == 3 { txn.abort().unwrap() } else { txn.commit().unwrap() }
+    }
+    left.abort().unwrap();
+    let after = settled(&db);
+    let batches = after.batches - before.batches;
+    assert!(batches >= 20 && after.carried > before.carried, "{after:?}");
+    assert_eq!(after.barriers - before.barriers, 2 * batches);
+    let mut txn = db.begin();
+    txn.get(&table, b"key").unwrap();
+    txn.commit().unwrap();
+    assert_eq!(settled(&db), after, "readers need none");
+}
+
+/// Returns the counters when no batch is under way.
+fn settled(db: &Db) -> HeapMetrics {
+    let mut before = heap_of(db);
+    loop {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = heap_of(db);
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+}
+
+/// A transaction that does not fit the journals is refused while it can still be rolled back.
+#[test]
+fn a_transaction_that_is_too_long_is_refused_and_rolled_back() {
+    let memory = SimMemory::new(6 * MIB, Domain::DurableCache);
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory)).unwrap();
+    let table = db.create_table("t").unwrap();
+    db.run(|txn| txn.put(&table, b"key", &[0; 1000])).unwrap();
+    let mut txn = db.begin();
+    let mut count = 0_u32;
+    let refused = loop {
+        match txn.put(&table, b"key", &count.to_be_bytes().repeat(250)) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&refused, Error::Full { reason } if reason.contains("journals")), "{refused}");
+    assert!(count > 100, "{count}");
+    txn.abort().unwrap();
+    let mut txn = db.begin();
+    assert_eq!(txn.get(&table, b"key").unwrap().unwrap(), [0; 1000]);
+    txn.put(&table, b"key", b"fits").unwrap();
+    txn.commit().unwrap();
+    let heap = settled(&db);
+    assert_eq!(heap.journal_bytes, heap.journal_bytes_free, "the blocks are free again");
+}
+
+#[test]
+fn a_full_heap_refuses_and_a_larger_one_goes_on() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("heap");
+    let db = Db::open(home.path().join("db"), in_file(&path, 4 * MIB)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut number = 0_u32;
+    let refused = loop {
+        match db.run(|txn| txn.put(&table, &number.to_be_bytes(), &[3; 1000])) {
+            Ok(()) => number += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&refused, Error::Full { reason } if reason.contains("pages")), "{refused}");
+    db.close().unwrap();
+    let db = Db::open(home.path().join("db"), in_file(&path, 10 * MIB)).unwrap();
+    let table = db.open_table("t").unwrap();
+    for more in 0..1000 {
+        db.run(|txn| txn.put(&table, &(number + more).to_be_bytes(), &[3; 1000])).unwrap();
+    }
+    assert!(db.check().unwrap().is_ok());
+    db.close().unwrap();
+    // A smaller number does not make it shrink.
+    let db = Db::open(home.path().join("db"), in_file(&path, 4 * MIB)).unwrap();
+    assert_eq!(db.begin().scan(&db.open_table("t").unwrap(), ..).count(), number as usize + 1000);
+}
+
+/// Every moment of a short run, in both domains, with every kind of image.
+#[test]
+fn a_power_cut_at_any_operation_leaves_whole_transactions() {
+    for domain in [Domain::DurableCache, Domain::VolatileCache] {
+        let (_, whole, first, _) = run_until(domain, None);
+        let operations = whole.operations() - first;
+        let step = if cfg!(debug_assertions) { 7 } else { 1 };
+        for at in (0..operations).step_by(step) {
+            // Batches end by the clock, so another run may have fewer operations.
+            let (disk, memory, _, acknowledged) = run_until(domain, Some(at));
+            for survivors in [Survivors::Nothing, Survivors::Everything, Survivors::Random(at), Survivors::Random(!at)]
+            {
+                let memory = memory.crash_image(survivors, None);
+                let disk = disk.crash_image(&CrashChoice::Everything);
+                let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
+                let table = db.open_table("t").unwrap();
+                let mut txn = db.begin();
+                let read = |txn: &mut duramen::Txn, key: &[u8]| {
+                    txn.get(&table, key).unwrap().map(|value| u32::from_le_bytes(value[..4].try_into().unwrap()))
+                };
+                let (one, two) = (read(&mut txn, b"one"), read(&mut txn, b"two"));
+                assert_eq!(one, two, "{domain}, operation {at}, {survivors:?}");
+                let found = one.map_or(0, |number| number + 1);
+                assert!(found == acknowledged || found == acknowledged + 1, "{found} of {acknowledged}");
+                assert_eq!(txn.get(&table, b"carried").unwrap(), None);
+                drop(txn);
+                assert!(db.check().unwrap().is_ok());
+            }
+        }
+    }
+}
+
+/// Runs transactions; the power goes off `at` operations after the table has been made. Returns at
+/// which operation that was, and how many transactions were acknowledged before the power went off.
+/// One transaction is under way all the time.
+fn run_until(domain: Domain, at: Option<u64>) -> (SimDisk, SimMemory, u64, u32) {
+    let disk = SimDisk::new(1);
+    let memory = SimMemory::new(4 * MIB, domain);
+    let batches = BatchOptions { period: Duration::from_micros(100), drain: Duration::ZERO, ..short() };
+    let db = Db::open_on(Arc::new(disk.clone()), with_batches(&memory, batches)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let first = memory.operations();
+    if let Some(at) = at {
+        memory.crash_at(first + at);
+    }
+    let mut acknowledged = 0;
+    let mut carried = db.begin();
+    for number in 0..6_u32 {
+        carried.put(&table, b"carried", &[number as u8; 300]).unwrap();
+        let mut txn = db.begin();
+        txn.put(&table, b"one", &number.to_le_bytes().repeat(1 + number as usize * 20)).unwrap();
+        txn.put(&table, b"two", &number.to_le_bytes()).unwrap();
+        if number == 3 {
+            txn.abort().unwrap();
+            let mut txn = db.begin();
+            txn.put(&table, b"one", &number.to_le_bytes()).unwrap();
+            txn.put(&table, b"two", &number.to_le_bytes()).unwrap();
+            txn.commit().unwrap();
+        } else {
+            txn.commit().unwrap();
+        }
+        if !memory.is_off() {
+            acknowledged += 1;
+        }
+    }
+    (disk, memory, first, acknowledged)
+}
+
+#[test]
+fn what_needs_a_log_is_refused_before_anything_is_made() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, path) = (home.path().join("db"), home.path().join("heap"));
+    let good = in_file(&path, 4 * MIB);
+    let nvm = NvmOptions::new(Source::Anonymous, Domain::VolatileCache);
+    for (option, options) in [
+        ("commit", Options { commit: duramen::CommitMode::Async, ..good.clone() }),
+        ("log_insert", Options { log_insert: duramen::InsertDesign::Mutex, ..good.clone() }),
+        ("logs", Options { logs: 2, ..good.clone() }),
+        ("log_device", Options { log_device: LogDevice::Nvm(nvm), ..good.clone() }),
+        ("archive", Options { archive: Some(duramen::Archive::at(home.path().join("a")).unwrap()), ..good.clone() }),
+        ("cleaner_pages_per_second", Options { cleaner_pages_per_second: Some(5), ..good.clone() }),
+        ("checkpoint_bytes", Options { checkpoint_bytes: 1 << 20, ..good.clone() }),
+        ("log", Options { log_max_bytes: 1 << 30, ..good.clone() }),
+        ("group_commit", Options { group_commit_transactions: 5, ..good.clone() }),
+        ("redo_memory_bytes", Options { redo_memory_bytes: Some(1 << 20), ..good.clone() }),
+        ("scheme", in_file(&path, 1000)),
+        ("scheme", in_file(&path, u64::MAX)),
+        ("scheme", {
+            let heap = HeapOptions::new(Source::Anonymous, 4 * MIB, Domain::VolatileCache);
+            Options { scheme: Scheme::InPlace(HeapOptions { survive: Survive::Nothing, ..heap }), ..Options::default() }
+        }),
+        // This memory does not survive a power cut.
+        ("scheme", {
+            let heap = HeapOptions::new(Source::File(path.clone()), 4 * MIB, Domain::VolatileCache);
+            Options { scheme: Scheme::InPlace(heap), ..Options::default() }
+        }),
+        ("scheme", in_file(Path::new(""), 4 * MIB)),
+    ] {
+        match Db::open(&dir, options) {
+            Err(Error::InvalidOption { option: found, .. }) => assert_eq!(found, option),
+            other => panic!("{option}: {other:?}"),
+        }
+        assert!(!dir.exists() && !path.exists(), "{option}");
+    }
+}
+
+#[test]
+fn a_heap_belongs_to_one_database_and_a_database_to_its_heap() {
+    let home = tempfile::tempdir().unwrap();
+    let (first, second) = (home.path().join("first"), home.path().join("second"));
+    let heap = |name: &str| in_file(&home.path().join(name), 4 * MIB);
+    Db::open(&first, heap("a")).unwrap().close().unwrap();
+    // Another database cannot have it.
+    let refused = Db::open(&second, heap("a")).unwrap_err();
+    assert!(matches!(&refused, Error::InvalidOption { option: "scheme", .. }), "{refused}");
+    Db::open(&second, heap("b")).unwrap().close().unwrap();
+    let refused = Db::open(&first, heap("b")).unwrap_err();
+    assert!(refused.to_string().contains("another database"), "{refused}");
+    // Nor can a file of something else become one.
+    std::fs::write(home.path().join("c"), vec![5; 4 << 20]).unwrap();
+    let refused = Db::open(home.path().join("third"), heap("c")).unwrap_err();
+    assert!(refused.to_string().contains("something else"), "{refused}");
+    assert_eq!(std::fs::read(home.path().join("c")).unwrap(), vec![5; 4 << 20]);
+    // The scheme stays.
+    let refused = Db::open(&first, Options::default()).unwrap_err();
+    assert!(refused.to_string().contains("in-place"), "{refused}");
+    let with_log = home.path().join("with-log");
+    Db::open(&with_log, Options::default()).unwrap().close().unwrap();
+    let refused = Db::open(&with_log, heap("d")).unwrap_err();
+    assert!(refused.to_string().contains("wal"), "{refused}");
+    // A heap that is missing.
+    std::fs::remove_file(home.path().join("a")).unwrap();
+    let refused = Db::open(&first, heap("a")).unwrap_err();
+    assert!(refused.to_string().contains("does not exist"), "{refused}");
+    assert!(!home.path().join("a").exists());
+}
+
+/// A new heap is tried before anything else is made. A kill in between leaves its file.
+#[test]
+fn a_heap_that_was_only_tried_is_no_obstacle() {
+    let home = tempfile::tempdir().unwrap();
+    let heap = home.path().join("heap");
+    let options = in_file(&heap, 16 * MIB);
+    std::fs::write(&heap, [b'x'; 64 << 10]).unwrap();
+    let error = Db::open(home.path(), options.clone()).unwrap_err();
+    assert!(matches!(error, Error::InvalidOption { option: "scheme", .. }), "{error}");
+    std::fs::write(&heap, [0; 64 << 10]).unwrap();
+    let error = Db::open(home.path(), Options::default()).unwrap_err();
+    assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
+    for tried in [0, 64 << 10, 16 * MIB as usize] {
+        std::fs::write(&heap, vec![0; tried]).unwrap();
+        Db::open(home.path(), options.clone()).unwrap().close().unwrap();
+        for entry in home.path().read_dir().unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+    }
+}
+
+/// An older copy of the heap beside a newer control file.
+#[test]
+fn an_older_heap_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, path) = (home.path().join("db"), home.path().join("heap"));
+    let options = in_file(&path, 4 * MIB);
+    Db::open(&dir, options.clone()).unwrap().close().unwrap();
+    let old = std::fs::read(&path).unwrap();
+    for _ in 0..2 {
+        Db::open(&dir, options.clone()).unwrap().close().unwrap();
+    }
+    std::fs::write(&path, &old).unwrap();
+    let refused = Db::open(&dir, options).unwrap_err();
+    assert!(refused.to_string().contains("older copy"), "{refused}");
+}
+
+#[test]
+fn a_damaged_header_is_refused_and_nothing_panics() {
+    use std::os::unix::fs::FileExt;
+    let home = tempfile::tempdir().unwrap();
+    let (dir, path) = (home.path().join("db"), home.path().join("heap"));
+    let options = in_file(&path, 4 * MIB);
+    Db::open(&dir, options.clone()).unwrap().close().unwrap();
+    let good = std::fs::read(&path).unwrap();
+    for (at, value) in [(0, 7), (40, 1 << 40), (192, 9), (512, 1 << 51), (512, u64::MAX), (512, 0)] {
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&u64::to_le_bytes(value), at).unwrap();
+        drop(file);
+        let refused = Db::open(&dir, options.clone()).unwrap_err();
+        assert!(matches!(&refused, Error::Corrupt { .. } | Error::NotADatabase { .. }), "{at}: {refused}");
+        std::fs::write(&path, &good).unwrap();
+    }
+    // A heap that has lost its end does not grow.
+    std::fs::write(&path, &good[..good.len() - 8192]).unwrap();
+    let refused = Db::open(&dir, in_file(&path, 16 * MIB)).unwrap_err();
+    assert!(matches!(&refused, Error::NotADatabase { .. }), "{refused}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), good.len() as u64 - 8192);
+    std::fs::write(&path, &good).unwrap();
+    Db::open(&dir, options).unwrap().close().unwrap();
+}
+
+/// What an interrupted creation left is used.
+#[test]
+fn a_heap_that_was_being_made_is_made_again() {
+    let home = tempfile::tempdir().unwrap();
+    for (number, len) in [0, 4096, 1 << 20, 3 << 20].into_iter().enumerate() {
+        let (dir, path) = (home.path().join(format!("db{number}")), home.path().join(format!("heap{number}")));
+        std::fs::write(&path, vec![0; len]).unwrap();
+        let opened = Db::open(&dir, in_file(&path, 4 * MIB));
+        // A very short file of zeros cannot be told from a user's.
+        if len == 4096 {
+            assert!(opened.is_err());
+        } else {
+            opened.unwrap().close().unwrap();
+        }
+    }
+}
+
+/// A commit that nobody has waited for is durable, too: nothing is left to wait for.
+#[test]
+fn asynchronous_commits_are_done_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let options = in_file(&home.path().join("heap"), 16 * MIB);
+    let options = Options { commit: duramen::CommitMode::Pipelined, ..options };
+    let db = Db::open(home.path().join("db"), options.clone()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let (sender, outcomes) = std::sync::mpsc::channel();
+    for number in 0..400_u32 {
+        let mut txn = db.begin();
+        txn.put(&table, &number.to_be_bytes(), b"value").unwrap();
+        let commit = txn.commit_async();
+        assert!(commit.is_done());
+        match number % 4 {
+            0 => commit.wait().unwrap(),
+            1 => block_on(commit).unwrap(),
+            2 => {
+                let sender = sender.clone();
+                commit.on_done(move |outcome| sender.send(outcome).unwrap());
+            }
+            _ => drop(commit),
+        }
+    }
+    assert!((0..100).all(|_| outcomes.recv_timeout(std::time::Duration::from_secs(60)).unwrap().is_ok()));
+    // As a kill would.
+    drop(db);
+    let db = Db::open(home.path().join("db"), options).unwrap();
+    assert_eq!(db.begin().scan(&db.open_table("t").unwrap(), ..).count(), 400);
+    db.close().unwrap();
+}
