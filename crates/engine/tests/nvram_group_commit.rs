@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use duramen::pmem::{Domain, SimMemory, Source, Survive, Survivors};
+use duramen::pmem::{Domain, Power, SimMemory, Source, Survive, Survivors};
 use duramen::{BatchOptions, CommitMode, Db, Error, HeapMetrics, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
@@ -115,14 +115,17 @@ fn barriers_are_counted() {
     let mut txn = db.begin();
     txn.get(&table, b"key").unwrap();
     txn.commit().unwrap();
-    assert_eq!(settled(&db), after, "readers need none");
+    assert_eq!(heap_of(&db), after, "readers need none");
 }
 
 /// Returns the counters when no batch is under way.
 fn settled(db: &Db) -> HeapMetrics {
+    // This makes everything before it durable, at once.
+    let marker = format!("marker {}", heap_of(db).changes);
+    db.create_table(&marker).unwrap();
     let mut before = heap_of(db);
     loop {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(30));
         let now = heap_of(db);
         if now == before {
             return now;
@@ -257,9 +260,15 @@ fn what_needs_a_log_is_refused_before_anything_is_made() {
     let home = tempfile::tempdir().unwrap();
     let (dir, path) = (home.path().join("db"), home.path().join("heap"));
     let good = in_file(&path, 4 * MIB);
+    let wrong = |batches| match good.scheme.clone() {
+        Scheme::NvramGroupCommit(heap, _) => {
+            Options { scheme: Scheme::NvramGroupCommit(heap, batches), ..good.clone() }
+        }
+        _ => unreachable!(),
+    };
     let nvm = NvmOptions::new(Source::Anonymous, Domain::VolatileCache);
     for (option, options) in [
-        ("commit", Options { commit: duramen::CommitMode::Async, ..good.clone() }),
+        ("commit", Options { commit: CommitMode::Sync, ..good.clone() }),
         ("log_insert", Options { log_insert: duramen::InsertDesign::Mutex, ..good.clone() }),
         ("logs", Options { logs: 2, ..good.clone() }),
         ("log_device", Options { log_device: LogDevice::Nvm(nvm), ..good.clone() }),
@@ -270,15 +279,22 @@ fn what_needs_a_log_is_refused_before_anything_is_made() {
         ("group_commit", Options { group_commit_transactions: 5, ..good.clone() }),
         ("redo_memory_bytes", Options { redo_memory_bytes: Some(1 << 20), ..good.clone() }),
         ("scheme", in_file(&path, 1000)),
+        ("scheme", in_file(&path, 3 * MIB)),
+        ("scheme", wrong(BatchOptions { period: Duration::ZERO, ..short() })),
+        ("scheme", wrong(BatchOptions { period: Duration::from_secs(11), ..short() })),
+        ("scheme", wrong(BatchOptions { drain: Duration::from_secs(2), ..short() })),
+        ("scheme", wrong(BatchOptions { log_bytes: Some(1000), ..short() })),
+        ("scheme", wrong(BatchOptions { log_bytes: Some(3 * MIB), ..short() })),
         ("scheme", in_file(&path, u64::MAX)),
         ("scheme", {
             let heap = HeapOptions::new(Source::Anonymous, 4 * MIB, Domain::VolatileCache);
-            Options { scheme: Scheme::InPlace(HeapOptions { survive: Survive::Nothing, ..heap }), ..Options::default() }
+            let heap = HeapOptions { survive: Survive::Nothing, ..heap };
+            Options { scheme: Scheme::NvramGroupCommit(heap, short()), ..Options::default() }
         }),
         // This memory does not survive a power cut.
         ("scheme", {
             let heap = HeapOptions::new(Source::File(path.clone()), 4 * MIB, Domain::VolatileCache);
-            Options { scheme: Scheme::InPlace(heap), ..Options::default() }
+            Options { scheme: Scheme::NvramGroupCommit(heap, short()), ..Options::default() }
         }),
         ("scheme", in_file(Path::new(""), 4 * MIB)),
     ] {
@@ -309,7 +325,7 @@ fn a_heap_belongs_to_one_database_and_a_database_to_its_heap() {
     assert_eq!(std::fs::read(home.path().join("c")).unwrap(), vec![5; 4 << 20]);
     // The scheme stays.
     let refused = Db::open(&first, Options::default()).unwrap_err();
-    assert!(refused.to_string().contains("in-place"), "{refused}");
+    assert!(refused.to_string().contains("nvram-group-commit"), "{refused}");
     let with_log = home.path().join("with-log");
     Db::open(&with_log, Options::default()).unwrap().close().unwrap();
     let refused = Db::open(&with_log, heap("d")).unwrap_err();
@@ -366,7 +382,7 @@ fn a_damaged_header_is_refused_and_nothing_panics() {
     let options = in_file(&path, 4 * MIB);
     Db::open(&dir, options.clone()).unwrap().close().unwrap();
     let good = std::fs::read(&path).unwrap();
-    for (at, value) in [(0, 7), (40, 1 << 40), (192, 9), (512, 1 << 51), (512, u64::MAX), (512, 0)] {
+    for (at, value) in [(0, 7), (40, 1 << 40), (48, 1 << 40), (192, 9), (512, 1 << 51), (512, u64::MAX), (512, 0)] {
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&u64::to_le_bytes(value), at).unwrap();
         drop(file);
@@ -400,9 +416,9 @@ fn a_heap_that_was_being_made_is_made_again() {
     }
 }
 
-/// A commit that nobody has waited for is durable, too: nothing is left to wait for.
+/// Every way to learn that a commit is durable.
 #[test]
-fn asynchronous_commits_are_done_at_once() {
+fn asynchronous_commits_are_done_with_their_batch() {
     let home = tempfile::tempdir().unwrap();
     let options = in_file(&home.path().join("heap"), 16 * MIB);
     let options = Options { commit: duramen::CommitMode::Pipelined, ..options };
@@ -413,7 +429,6 @@ fn asynchronous_commits_are_done_at_once() {
         let mut txn = db.begin();
         txn.put(&table, &number.to_be_bytes(), b"value").unwrap();
         let commit = txn.commit_async();
-        assert!(commit.is_done());
         match number % 4 {
             0 => commit.wait().unwrap(),
             1 => block_on(commit).unwrap(),
@@ -424,10 +439,227 @@ fn asynchronous_commits_are_done_at_once() {
             _ => drop(commit),
         }
     }
+    // The readers of the last commits wait for their batch.
+    db.begin().commit().unwrap();
+    let mut reader = db.begin();
+    reader.get(&table, &399_u32.to_be_bytes()).unwrap();
+    reader.commit().unwrap();
     assert!((0..100).all(|_| outcomes.recv_timeout(std::time::Duration::from_secs(60)).unwrap().is_ok()));
     // As a kill would.
     drop(db);
     let db = Db::open(home.path().join("db"), options).unwrap();
     assert_eq!(db.begin().scan(&db.open_table("t").unwrap(), ..).count(), 400);
     db.close().unwrap();
+}
+
+/// The outcome of unsafe commits is lost with the batch, and the database is whole.
+#[test]
+fn unsafe_commits_do_not_wait() {
+    let memory = SimMemory::new(8 * MIB, Domain::VolatileCache);
+    let disk = SimDisk::new(1);
+    let long = BatchOptions { period: Duration::from_secs(5), ..short() };
+    let options = Options { commit: CommitMode::Async, ..with_batches(&memory, long) };
+    let db = Db::open_on(Arc::new(disk.clone()), options).unwrap();
+    let table = db.create_table("t").unwrap();
+    let started = std::time::Instant::now();
+    for number in 0..50_u32 {
+        db.run(|txn| txn.put(&table, &number.to_be_bytes(), b"lost")).unwrap();
+    }
+    assert!(started.elapsed() < Duration::from_secs(4), "no commit waited for its batch");
+    let (disk, image) = (disk.crash_image(&CrashChoice::Everything), memory.crash_image(Survivors::Nothing, None));
+    let db = Db::open_on(Arc::new(disk), in_memory(&image)).unwrap();
+    assert_eq!(db.begin().scan(&db.open_table("t").unwrap(), ..).count(), 0);
+}
+
+/// A transaction that changes far more than a batch, or the pool, can hold.
+fn long_transaction(db: &Db, txn: &mut duramen::Txn, rows: u32) {
+    let table = db.open_table("t").unwrap();
+    for number in 0..rows {
+        txn.put(&table, &number.to_be_bytes(), &[number as u8; 700]).unwrap();
+    }
+}
+
+fn count(db: &Db) -> usize {
+    db.begin().scan(&db.open_table("t").unwrap(), ..).count()
+}
+
+#[test]
+fn a_long_transaction_spans_batches() {
+    let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
+    let disk = SimDisk::new(1);
+    let options = in_memory(&memory);
+    let db = Db::open_on(Arc::new(disk.clone()), options).unwrap();
+    db.create_table("t").unwrap();
+    // Two transactions of one thread, of which one ends.
+    let before = heap_of(&db);
+    let mut first = db.begin();
+    let other = db.create_table("other").unwrap();
+    first.put(&other, b"key", b"undone").unwrap();
+    let mut txn = db.begin();
+    long_transaction(&db, &mut txn, 4000);
+    assert!(heap_of(&db).batches > before.batches + 5 && heap_of(&db).carried > before.carried + 5);
+    txn.commit().unwrap();
+    assert_eq!(count(&db), 4000);
+    let mut txn = db.begin();
+    let large = vec![9; 200_000];
+    txn.put(&db.open_table("t").unwrap(), b"large", &large).unwrap();
+    settled(&db);
+    let memory = memory.crash_image(Survivors::Nothing, None);
+    let disk = disk.crash_image(&CrashChoice::Everything);
+    let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
+    assert_eq!((count(&db), db.metrics().recovery.losers), (4000, 2));
+    let other = db.open_table("other").unwrap();
+    assert_eq!(db.begin().get(&other, b"key").unwrap(), None);
+    let report = db.check().unwrap();
+    assert!(report.is_ok(), "the pages of the large value are free again: {:?}", report.problems);
+    // The space comes back with the batch in which they ended.
+    let started = std::time::Instant::now();
+    let is_free = |heap: HeapMetrics| heap.journal_bytes == heap.journal_bytes_free;
+    while !is_free(settled(&db)) {
+        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", heap_of(&db));
+    }
+    db.close().unwrap();
+}
+
+/// With the smallest pool and the smallest batch log, many threads, none of which hangs.
+#[test]
+fn a_tiny_pool_and_a_tiny_batch_log_hold_writers_up_and_no_longer() {
+    let memory = SimMemory::new(24 * MIB, Domain::VolatileCache);
+    let disk = SimDisk::new(1);
+    let slow = BatchOptions { period: Duration::from_secs(1), drain: Duration::ZERO, log_bytes: Some(MIB) };
+    let options = Options { pool_bytes: 64 * 8192, ..with_batches(&memory, slow) };
+    let db = Db::open_on(Arc::new(disk.clone()), options).unwrap();
+    let table = db.create_table("t").unwrap();
+    let threads: Vec<_> = (0..6_u32)
+        .map(|thread| {
+            let (db, table) = (db.clone(), table.clone());
+            std::thread::spawn(move || {
+                let mut commits = Vec::new();
+                for round in 0..60_u32 {
+                    let mut txn = db.begin();
+                    for number in 0..10_u32 {
+                        let key = (number * 977 + round).wrapping_mul(2_654_435_761) << 3 | thread;
+                        txn.put(&table, &key.to_be_bytes(), &[thread as u8; 600]).unwrap();
+                    }
+                    commits.push(txn.commit_async());
+                }
+                commits.into_iter().for_each(|commit| commit.wait().unwrap());
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let found = count(&db);
+    let report = db.check().unwrap();
+    assert!(report.is_ok(), "{:?}", report.problems);
+    let heap = heap_of(&db);
+    assert!(heap.batches > 5, "batches ended before their period: {heap:?}");
+    let (disk, image) = (disk.crash_image(&CrashChoice::Everything), memory.crash_image(Survivors::Nothing, None));
+    let db = Db::open_on(Arc::new(disk), in_memory(&image)).unwrap();
+    assert_eq!(count(&db), found);
+    assert!(db.check().unwrap().is_ok());
+}
+
+/// Carried undo information is cut back and grows again, and the power goes off at any moment.
+#[test]
+fn rolling_back_and_going_on_keeps_what_the_batch_before_needs() {
+    for at in (0..).step_by(if cfg!(debug_assertions) { 31 } else { 5 }) {
+        let memory = SimMemory::new(4 * MIB, Domain::VolatileCache);
+        let disk = SimDisk::new(1);
+        let quick = BatchOptions { period: Duration::from_micros(50), drain: Duration::ZERO, ..short() };
+        let db = Db::open_on(Arc::new(disk.clone()), with_batches(&memory, quick)).unwrap();
+        let table = db.create_table("t").unwrap();
+        let rows: Vec<[u8; 4]> = (0..60_u32).map(u32::to_be_bytes).collect();
+        db.run(|txn| rows.iter().try_for_each(|key| txn.put(&table, key, &[1; 400]))).unwrap();
+        memory.crash_at(memory.operations() + at);
+        let mut txn = db.begin();
+        for round in 2..8_u8 {
+            let savepoint = txn.savepoint();
+            rows.iter().for_each(|key| txn.put(&table, key, &[round; 400]).unwrap());
+            std::thread::sleep(Duration::from_micros(200));
+            if round % 3 != 0 {
+                txn.rollback_to(&savepoint).unwrap();
+                txn.put(&table, &rows[round as usize], &[round + 100; 300]).unwrap();
+            }
+        }
+        let is_off = memory.is_off();
+        let image = memory.crash_image(Survivors::Random(at), None);
+        let disk = disk.crash_image(&CrashChoice::Everything);
+        let db = Db::open_on(Arc::new(disk), in_memory(&image)).unwrap();
+        let table = db.open_table("t").unwrap();
+        let mut reader = db.begin();
+        for key in &rows {
+            assert_eq!(reader.get(&table, key).unwrap().unwrap(), [1; 400], "operation {at}, {key:?}");
+        }
+        drop(reader);
+        assert!(db.check().unwrap().is_ok());
+        if !is_off {
+            break;
+        }
+    }
+}
+
+/// Creating a table ends the batch, because it holds the lock on the catalog meanwhile.
+#[test]
+fn a_new_table_does_not_wait_for_the_period() {
+    let memory = SimMemory::new(8 * MIB, Domain::DurableCache);
+    let long = BatchOptions { period: Duration::from_secs(10), ..short() };
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), with_batches(&memory, long)).unwrap();
+    let started = std::time::Instant::now();
+    for number in 0..20 {
+        db.create_table(&format!("t{number}")).unwrap();
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    db.close().unwrap();
+}
+
+/// The power of the disk is that of the memory.
+struct DiskPower(SimDisk);
+
+impl Power for DiskPower {
+    fn is_on(&self) -> bool {
+        self.0.crashed_in().is_none()
+    }
+
+    fn cut(&self) {
+        self.0.crash();
+    }
+}
+
+/// Recovery is interrupted again and again.
+#[test]
+fn recovery_may_crash_and_start_over() {
+    let memory = SimMemory::new(4 * MIB, Domain::VolatileCache);
+    let disk = SimDisk::new(1);
+    let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory)).unwrap();
+    let table = db.create_table("t").unwrap();
+    db.run(|txn| (0..50_u32).try_for_each(|key| txn.put(&table, &key.to_be_bytes(), &[1; 300]))).unwrap();
+    let mut txn = db.begin();
+    for key in 0..50_u32 {
+        txn.put(&table, &key.to_be_bytes(), &[2; 500]).unwrap();
+    }
+    settled(&db);
+    let crashed = memory.crash_image(Survivors::Nothing, None);
+    let disk = disk.crash_image(&CrashChoice::Everything);
+    for at in (0..).step_by(if cfg!(debug_assertions) { 5 } else { 1 }) {
+        let disk = disk.crash_image(&CrashChoice::Everything);
+        let memory = crashed.crash_image(Survivors::Everything, Some(Arc::new(DiskPower(disk.clone()))));
+        memory.crash_at(at);
+        // The opening fails or not; the memory stays as it was when the power went off.
+        let opened = Db::open_on(Arc::new(disk.clone()), in_memory(&memory)).map(drop);
+        let is_off = memory.is_off();
+        let memory = memory.crash_image(Survivors::Random(at), None);
+        let disk = disk.crash_image(&CrashChoice::Everything);
+        let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
+        let table = db.open_table("t").unwrap();
+        let mut reader = db.begin();
+        for key in 0..50_u32 {
+            assert_eq!(reader.get(&table, &key.to_be_bytes()).unwrap().unwrap(), [1; 300], "operation {at}");
+        }
+        drop(reader);
+        assert!(db.check().unwrap().is_ok());
+        if !is_off {
+            opened.unwrap();
+            break;
+        }
+    }
 }

@@ -58,6 +58,14 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
         Bug::OwnLogHardenedOnly => &[LogEnd::Files, VOLATILE],
         // These bugs concern passive group commit.
         _ if Bug::MEMORY.contains(&bug) => &[VOLATILE],
+        Bug::LineForgotten => &LogEnd::LOGLESS,
+        Bug::SectionIgnored
+        | Bug::CommitOutsideSection
+        | Bug::CarriedForgotten
+        | Bug::CarriedOverwritten
+        | Bug::BatchAcknowledgedEarly
+        | Bug::HalfReusedEarly
+        | Bug::StagedPageDropped => &LogEnd::BATCHES,
         // Where caches are durable, a fence is still needed; a flush is not.
         _ if Bug::SCHEMES.contains(&bug) => &LogEnd::HEAPS,
         _ => &[LogEnd::Files],
@@ -103,6 +111,12 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::HomeUnfenced => vec![Crash("splits"), Lists, Crash("mixed"), Lists],
         // The first record of a short transaction is torn, and one of an earlier lease is there.
         Bug::LeaseReused => vec![Crash("bank"), Crash("interleaved"), Crash("keys"), Crash("mixed")],
+        // Many actions of several pages.
+        Bug::SectionIgnored => vec![Crash("splits"), Crash("merges"), Lists, Crash("steal")],
+        Bug::CommitOutsideSection => vec![Crash("bank"), Lists, Crash("mixed")],
+        Bug::CarriedForgotten => vec![Crash("carried"), Crash("interleaved"), Crash("steal")],
+        Bug::CarriedOverwritten => vec![Crash("carried"); 4],
+        Bug::StagedPageDropped => vec![Crash("steal"), Crash("overflow"), Crash("full-pages")],
         _ if Bug::SCHEMES.contains(&bug) => vec![Crash("mixed"), Crash("steal"), Crash("interleaved"), Crash("splits")],
         // Threads that share a ring: one acknowledges what another has not made durable.
         _ if Bug::MEMORY.contains(&bug) => vec![Lists],

@@ -156,7 +156,8 @@ enum Suite {
 struct Place {
     /// Device for the end of the log: file, or persistent memory with the domain durable-cache or
     /// volatile-cache; or, for in-place updates without a log, a heap: heap-durable-cache or
-    /// heap-volatile-cache. The default is file, and all of them with --matrix.
+    /// heap-volatile-cache; or, for batches, batches-durable-cache or batches-volatile-cache. The
+    /// default is file, and all of them with --matrix.
     #[arg(long)]
     log: Option<LogEnd>,
 }

@@ -3,9 +3,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
-use duramen::{HeapOptions, LogDevice, NvmOptions, Options, Scheme};
+use duramen::{BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
@@ -21,28 +22,38 @@ pub enum LogEnd {
     Ring(Domain),
     /// There is no log: pages are updated in place in a heap, on a platform with this domain.
     Heap(Domain),
+    /// There is no log: pages are in a heap that takes changes in batches.
+    Batches(Domain),
 }
 
 impl LogEnd {
     /// All there are.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Files,
         Self::Ring(Domain::DurableCache),
         Self::Ring(Domain::VolatileCache),
         Self::Heap(Domain::DurableCache),
         Self::Heap(Domain::VolatileCache),
+        Self::Batches(Domain::DurableCache),
+        Self::Batches(Domain::VolatileCache),
     ];
 
     /// Those of a log in persistent memory.
     pub const RINGS: [Self; 2] = [Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
 
-    /// Those without a log.
+    /// Those of in-place updates.
     pub const HEAPS: [Self; 2] = [Self::Heap(Domain::DurableCache), Self::Heap(Domain::VolatileCache)];
+
+    /// Those of batches.
+    pub const BATCHES: [Self; 2] = [Self::Batches(Domain::DurableCache), Self::Batches(Domain::VolatileCache)];
+
+    /// Those without a log.
+    pub const LOGLESS: [Self; 4] = [Self::HEAPS[0], Self::HEAPS[1], Self::BATCHES[0], Self::BATCHES[1]];
 
     /// Returns the same for a log without a database.
     pub fn of_log(self) -> Self {
         match self {
-            Self::Heap(domain) => Self::Ring(domain),
+            Self::Heap(domain) | Self::Batches(domain) => Self::Ring(domain),
             end => end,
         }
     }
@@ -59,6 +70,7 @@ impl fmt::Display for LogEnd {
             Self::Files => f.write_str("file"),
             Self::Ring(domain) => write!(f, "{domain}"),
             Self::Heap(domain) => write!(f, "heap-{domain}"),
+            Self::Batches(domain) => write!(f, "batches-{domain}"),
         }
     }
 }
@@ -80,6 +92,7 @@ pub struct World {
     /// For each log, if they end in rings; or that of the heap.
     memories: Vec<SimMemory>,
     has_heap: bool,
+    has_batches: bool,
 }
 
 /// Bytes of a heap: images of it are copied often.
@@ -87,6 +100,10 @@ const HEAP_BYTES: u64 = 6 << 20;
 
 /// Bytes of its journals: some scripts have long transactions.
 const JOURNAL_BYTES: u64 = 3 << 20;
+
+/// Batches that end often: scripts have short transactions. Their log makes the heap longer.
+const BATCHES: BatchOptions =
+    BatchOptions { period: Duration::from_micros(300), drain: Duration::from_micros(30), log_bytes: Some(1 << 20) };
 
 /// Bytes of a region before the ring.
 const HEADER_BYTES: u64 = 4096;
@@ -121,8 +138,13 @@ impl World {
             LogEnd::Files => Vec::new(),
             LogEnd::Ring(domain) => (0..logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect(),
             LogEnd::Heap(domain) => vec![SimMemory::with_power(HEAP_BYTES, domain, power_of(&disk))],
+            LogEnd::Batches(domain) => {
+                let bytes = HEAP_BYTES + BATCHES.log_bytes.expect("it is set");
+                vec![SimMemory::with_power(bytes, domain, power_of(&disk))]
+            }
         };
-        Self { disk, memories, has_heap: matches!(end, LogEnd::Heap(_)) }
+        let has_heap = LogEnd::LOGLESS.contains(&end);
+        Self { disk, memories, has_heap, has_batches: LogEnd::BATCHES.contains(&end) }
     }
 
     /// Returns the rings and the bytes of each, if there are any.
@@ -139,7 +161,7 @@ impl World {
     /// These options, with the log's end where it is here.
     pub fn options(&self, options: &Options) -> Options {
         if let Some(heap) = self.memories.first().filter(|_| self.has_heap) {
-            return in_heap(options, heap);
+            return in_heap(options, heap, self.has_batches);
         }
         match self.rings() {
             None => options.clone(),
@@ -245,18 +267,24 @@ impl World {
             memory.crash_image(survivors, power_of(&disk))
         };
         let memories = self.memories.iter().enumerate().map(image).collect();
-        Self { disk, memories, has_heap: self.has_heap }
+        Self { disk, memories, has_heap: self.has_heap, has_batches: self.has_batches }
     }
 }
 
 /// Returns these options for a database in a heap, without those that only a log has.
-fn in_heap(options: &Options, heap: &SimMemory) -> Options {
+fn in_heap(options: &Options, heap: &SimMemory, has_batches: bool) -> Options {
     let usual = Options::default();
     let source = Source::Simulated(heap.clone());
     let heap =
         HeapOptions { journal_bytes: Some(JOURNAL_BYTES), ..HeapOptions::new(source, heap.len(), heap.domain()) };
+    let (scheme, commit) = match options.commit {
+        commit if !has_batches => (Scheme::InPlace(heap), commit),
+        CommitMode::Sync => (Scheme::NvramGroupCommit(heap, BATCHES), CommitMode::Elr),
+        commit => (Scheme::NvramGroupCommit(heap, BATCHES), commit),
+    };
     Options {
-        scheme: Scheme::InPlace(heap),
+        scheme,
+        commit,
         logs: usual.logs,
         log_partition: usual.log_partition,
         log_insert: usual.log_insert,

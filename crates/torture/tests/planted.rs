@@ -83,4 +83,11 @@ hunts! {
     freed_unfenced: FreedUnfenced,
     home_time_ignored: HomeTimeIgnored,
     lease_reused: LeaseReused,
+    section_ignored: SectionIgnored,
+    commit_outside_section: CommitOutsideSection,
+    carried_forgotten: CarriedForgotten,
+    carried_overwritten: CarriedOverwritten,
+    batch_acknowledged_early: BatchAcknowledgedEarly,
+    half_reused_early: HalfReusedEarly,
+    staged_page_dropped: StagedPageDropped,
 }

@@ -167,6 +167,7 @@ impl Ending {
         inner.counters.carried.fetch_add(carrying.carried.len() as u64, Ordering::Relaxed);
         if planted!(BatchAcknowledgedEarly) {
             inner.acks.publish(batch);
+            duramen_sync::thread::sleep(Duration::from_micros(300));
         }
         self.write(&inner.heap, batch, &carrying);
         inner.acks.publish(batch);

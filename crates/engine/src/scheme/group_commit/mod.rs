@@ -50,6 +50,8 @@ pub(crate) use acks::Ticket;
 pub(crate) use format::most_staged;
 pub(crate) use recovery::{Batches, create_log};
 
+use std::time::Duration;
+
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Backoff, Mutex, Process, Striped};
@@ -220,7 +222,8 @@ impl StorageScheme for GroupCommit {
         let ended = |batch| Recorded { gsn: Gsn::new(batch), address: record.prev, bytes: 0 };
         if planted!(CommitOutsideSection) {
             let batch = self.inner.batch.load(Ordering::Relaxed);
-            thread::yield_now();
+            // As if another thread had the processor in between.
+            thread::sleep(Duration::from_micros(300));
             self.note_end(home, has_frees);
             return ended(batch);
         }
