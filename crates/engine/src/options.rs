@@ -94,6 +94,19 @@ pub enum Scheme {
     InPlace(HeapOptions),
 }
 
+/// The order that a change of pages in a heap imposes on its stores, by persist barriers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Barriers {
+    /// The fewest barriers: 2 for each change. One record with a checksum holds how to undo the
+    /// change and the new lines; recovery repeats it (default).
+    #[default]
+    Fewest,
+    /// Those of the paper, for comparison: 6 for each change. 2 make an undo entry durable, and 4
+    /// update the pages under a log of their old lines (Storage management in the NVRAM era, figure
+    /// 2).
+    Paper,
+}
+
 /// The heap in persistent memory that holds the pages of a database and the journals of its
 /// transactions. It belongs to the database as its files do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,6 +122,9 @@ pub struct HeapOptions {
     /// are for transactions, and each transaction that writes needs 64 KiB, or more if it changes
     /// much. An existing heap keeps its journals.
     pub journal_bytes: Option<u64>,
+    /// The protocol of a change. It may differ from one opening to the next: recovery reads what
+    /// either has left.
+    pub barriers: Barriers,
     /// The persistence domain on which the heap relies.
     pub domain: Domain,
     /// What acknowledged commits must survive: if the platform cannot guarantee this, the database
@@ -133,6 +149,7 @@ impl HeapOptions {
             source,
             bytes,
             journal_bytes: None,
+            barriers: Barriers::default(),
             domain,
             survive: Survive::default(),
             stated: None,
@@ -169,6 +186,7 @@ macro_rules! names {
 
 names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async);
 names!(Partition, "log_partition", "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page);
+names!(Barriers, "barriers", "fewest" => Self::Fewest, "paper" => Self::Paper);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:
