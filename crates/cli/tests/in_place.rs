@@ -62,6 +62,30 @@ fn check_stats_and_inspect_need_no_options() {
     has(&duramen(&["stats", dir]).exits_with(0), &["heap pages", "barriers", "journals that are free", "recovery:"]);
 }
 
+/// The protocol is chosen for each opening, and the report names it.
+#[test]
+fn the_barriers_of_the_paper_are_three_times_as_many() {
+    let home = new_home();
+    let mut counts = Vec::new();
+    for protocol in ["fewest", "paper", "fewest"] {
+        let args = home.bench(&["--transactions", "100", "--barriers", protocol, "--json"]);
+        let object = object(&duramen(&args).exits_with(0));
+        assert_eq!((&object["barrier_protocol"], &object["audit"]), (&protocol.into(), &"ok".into()));
+        let [changes, barriers] = ["page_changes", "barriers"].map(|name| object[name].as_u64().unwrap());
+        // A commit has one, and a change of the engine itself four instead of six.
+        let each = if protocol == "paper" { 4..=6 } else { 2..=2 };
+        let range = changes * each.start() + 100..=changes * each.end() + 100;
+        assert!(range.contains(&barriers), "{protocol}: {barriers} barriers, {changes} changes");
+        counts.push(barriers);
+    }
+    assert!(counts[1] > 2 * counts[0], "{counts:?}");
+    duramen(&["check", arg(&home.dir)]).exits_with(0);
+    duramen(&home.bench(&["--barriers", "four"])).exits_with(2).says(&["`fewest`, `paper`"]);
+    let with_log = home.path("log");
+    let args = ["bench", "tpcb", "--dir", arg(&with_log), "--barriers", "paper"];
+    duramen(&args).exits_with(2).says(&["`--barriers`", "require `--scheme in-place`"]);
+}
+
 #[test]
 fn the_heap_may_be_elsewhere() {
     let home = new_home();
@@ -198,6 +222,7 @@ fn barriers_are_measured() {
         &["--log-insert", "hybrid"],
         &["--scheme", "in-place"],
         &["--heap-mb", "8"],
+        &["--barriers", "paper"],
         &["--barrier-ns", "8"],
         &["--pool-mb", "256"],
         &["--no-direct"],

@@ -189,6 +189,9 @@ fn acknowledged_commits_in_a_heap_survive_kills() {
             bench.extend(["--dir", arg(&dir), "--ledger", arg(&ledger)]);
             bench.extend(["--pool-mb", *random.pick(&["1", "4", "64"])]);
             bench.extend(["--commit", *random.pick(&["sync", "elr", "pipelined"])]);
+            let mut protocol = || ["--barriers", *random.pick(&["fewest", "paper"])];
+            bench.extend(protocol());
+            let check = [&check[..], &protocol()].concat();
             let before = acknowledged(&ledger);
             let delay = if before == 0 { between(&mut random, 1, 300) } else { between(&mut random, 100, 700) };
             assert!(kill(&bench, delay), "60 seconds cannot be over");

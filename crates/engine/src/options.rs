@@ -10,13 +10,13 @@ use duramen_pmem::{Domain, Guarantee, Placement, Source, Survive, Timing};
 use duramen_types::PAGE_SIZE;
 use duramen_wal::{GroupCommit, ReadObserver, WalOptions};
 
-use crate::error::{Error, Result};
 use crate::checkpoint::control::SchemeId;
+use crate::error::{Error, Result};
 use crate::heap::{BLOCK_BYTES, Layout};
 use crate::pool::ACTION_BYTES;
-use crate::scheme::most_staged;
 use crate::progress::{Gauge, RecoveryObserver, RecoveryPass};
 use crate::record::Kind;
+use crate::scheme::most_staged;
 use crate::timestamp::Timestamp;
 
 /// When a commit releases its locks and when it is acknowledged.
@@ -153,6 +153,21 @@ impl BatchOptions {
     }
 }
 
+/// The order that a change of pages in a heap, or a batch of changes, imposes on its stores, by
+/// persist barriers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Barriers {
+    /// The fewest barriers: 2 for each change, or for each batch. One record with a checksum holds
+    /// how to undo the change, or the transactions under way, and the new lines; recovery repeats
+    /// it (default).
+    #[default]
+    Fewest,
+    /// Those of the paper, for comparison: 6 for each change, of which 2 make an undo entry durable
+    /// and 4 update the pages under a log of their old lines; or these 4 for each batch (Storage
+    /// management in the NVRAM era, figure 2).
+    Paper,
+}
+
 /// The heap in persistent memory that holds the pages of a database and the journals of its
 /// transactions. It belongs to the database as its files do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -168,6 +183,9 @@ pub struct HeapOptions {
     /// are for transactions, and each transaction that writes needs 64 KiB, or more if it changes
     /// much. An existing heap keeps its journals.
     pub journal_bytes: Option<u64>,
+    /// The protocol of a change, or of a batch. It may differ from one opening to the next: recovery reads what
+    /// either has left.
+    pub barriers: Barriers,
     /// The persistence domain on which the heap relies.
     pub domain: Domain,
     /// What acknowledged commits must survive: if the platform cannot guarantee this, the database
@@ -192,6 +210,7 @@ impl HeapOptions {
             source,
             bytes,
             journal_bytes: None,
+            barriers: Barriers::default(),
             domain,
             survive: Survive::default(),
             stated: None,
@@ -228,6 +247,7 @@ macro_rules! names {
 
 names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async);
 names!(Partition, "log_partition", "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page);
+names!(Barriers, "barriers", "fewest" => Self::Fewest, "paper" => Self::Paper);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:

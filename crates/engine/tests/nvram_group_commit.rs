@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survive, Survivors};
-use duramen::{BatchOptions, CommitMode, Db, Error, HeapMetrics, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
+use duramen::{
+    Barriers, BatchOptions, CommitMode, Db, Error, HeapMetrics, HeapOptions, LogDevice, NvmOptions, Options, Scheme,
+};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 use duramen_test_support::block_on;
@@ -24,6 +26,21 @@ fn in_file(path: &Path, bytes: u64) -> Options {
 
 fn in_memory(memory: &SimMemory) -> Options {
     with_batches(memory, short())
+}
+
+/// The same with other barriers.
+fn with_barriers(options: Options, barriers: Barriers) -> Options {
+    match options.scheme {
+        Scheme::NvramGroupCommit(heap, batches) => {
+            Options { scheme: Scheme::NvramGroupCommit(HeapOptions { barriers, ..heap }, batches), ..options }
+        }
+        _ => unreachable!("all options here are for batches"),
+    }
+}
+
+/// Barriers for one opening after the other: recovery reads what either has left.
+fn turn(number: u64) -> Barriers {
+    if number.is_multiple_of(2) { Barriers::Fewest } else { Barriers::Paper }
 }
 
 fn with_batches(memory: &SimMemory, batches: BatchOptions) -> Options {
@@ -91,11 +108,16 @@ fn large_values_dropped_tables_and_savepoints_work() {
     db.close().unwrap();
 }
 
-/// Exactly two barriers for each batch, whatever is in it.
+/// Exactly two barriers for each batch, whatever is in it, or the four of the paper.
 #[test]
 fn barriers_are_counted() {
+    count_barriers(Barriers::Fewest, 2);
+    count_barriers(Barriers::Paper, 4);
+}
+
+fn count_barriers(barriers: Barriers, of_batch: u64) {
     let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
-    let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory)).unwrap();
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), with_barriers(in_memory(&memory), barriers)).unwrap();
     let table = db.create_table("t").unwrap();
     let before = settled(&db);
     let mut left = db.begin();
@@ -111,7 +133,7 @@ fn barriers_are_counted() {
     let after = settled(&db);
     let batches = after.batches - before.batches;
     assert!(batches >= 20 && after.carried > before.carried, "{after:?}");
-    assert_eq!(after.barriers - before.barriers, 2 * batches);
+    assert_eq!(after.barriers - before.barriers, of_batch * batches);
     let mut txn = db.begin();
     txn.get(&table, b"key").unwrap();
     txn.commit().unwrap();
@@ -190,25 +212,30 @@ fn a_full_heap_refuses_and_a_larger_one_goes_on() {
 /// Every moment of a short run, in both domains, with every kind of image.
 #[test]
 fn a_power_cut_at_any_operation_leaves_whole_transactions() {
-    for domain in [Domain::DurableCache, Domain::VolatileCache] {
-        let (_, whole, first, _) = run_until(domain, None);
+    for (domain, barriers) in [
+        (Domain::DurableCache, Barriers::Fewest),
+        (Domain::VolatileCache, Barriers::Fewest),
+        (Domain::DurableCache, Barriers::Paper),
+        (Domain::VolatileCache, Barriers::Paper),
+    ] {
+        let (_, whole, first, _) = run_until(domain, barriers, None);
         let operations = whole.operations() - first;
         let step = if cfg!(debug_assertions) { 7 } else { 1 };
         for at in (0..operations).step_by(step) {
             // Batches end by the clock, so another run may have fewer operations.
-            let (disk, memory, _, acknowledged) = run_until(domain, Some(at));
+            let (disk, memory, _, acknowledged) = run_until(domain, barriers, Some(at));
             for survivors in [Survivors::Nothing, Survivors::Everything, Survivors::Random(at), Survivors::Random(!at)]
             {
                 let memory = memory.crash_image(survivors, None);
                 let disk = disk.crash_image(&CrashChoice::Everything);
-                let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
+                let db = Db::open_on(Arc::new(disk), with_barriers(in_memory(&memory), turn(at / 7))).unwrap();
                 let table = db.open_table("t").unwrap();
                 let mut txn = db.begin();
                 let read = |txn: &mut duramen::Txn, key: &[u8]| {
                     txn.get(&table, key).unwrap().map(|value| u32::from_le_bytes(value[..4].try_into().unwrap()))
                 };
                 let (one, two) = (read(&mut txn, b"one"), read(&mut txn, b"two"));
-                assert_eq!(one, two, "{domain}, operation {at}, {survivors:?}");
+                assert_eq!(one, two, "{domain}, {barriers}, operation {at}, {survivors:?}");
                 let found = one.map_or(0, |number| number + 1);
                 assert!(found == acknowledged || found == acknowledged + 1, "{found} of {acknowledged}");
                 assert_eq!(txn.get(&table, b"carried").unwrap(), None);
@@ -222,11 +249,12 @@ fn a_power_cut_at_any_operation_leaves_whole_transactions() {
 /// Runs transactions; the power goes off `at` operations after the table has been made. Returns at
 /// which operation that was, and how many transactions were acknowledged before the power went off.
 /// One transaction is under way all the time.
-fn run_until(domain: Domain, at: Option<u64>) -> (SimDisk, SimMemory, u64, u32) {
+fn run_until(domain: Domain, barriers: Barriers, at: Option<u64>) -> (SimDisk, SimMemory, u64, u32) {
     let disk = SimDisk::new(1);
     let memory = SimMemory::new(4 * MIB, domain);
     let batches = BatchOptions { period: Duration::from_micros(100), drain: Duration::ZERO, ..short() };
-    let db = Db::open_on(Arc::new(disk.clone()), with_batches(&memory, batches)).unwrap();
+    let options = with_barriers(with_batches(&memory, batches), barriers);
+    let db = Db::open_on(Arc::new(disk.clone()), options).unwrap();
     let table = db.create_table("t").unwrap();
     let first = memory.operations();
     if let Some(at) = at {
@@ -566,7 +594,8 @@ fn rolling_back_and_going_on_keeps_what_the_batch_before_needs() {
         let memory = SimMemory::new(4 * MIB, Domain::VolatileCache);
         let disk = SimDisk::new(1);
         let quick = BatchOptions { period: Duration::from_micros(50), drain: Duration::ZERO, ..short() };
-        let db = Db::open_on(Arc::new(disk.clone()), with_batches(&memory, quick)).unwrap();
+        let options = with_barriers(with_batches(&memory, quick), turn(at));
+        let db = Db::open_on(Arc::new(disk.clone()), options).unwrap();
         let table = db.create_table("t").unwrap();
         let rows: Vec<[u8; 4]> = (0..60_u32).map(u32::to_be_bytes).collect();
         db.run(|txn| rows.iter().try_for_each(|key| txn.put(&table, key, &[1; 400]))).unwrap();
@@ -645,11 +674,11 @@ fn recovery_may_crash_and_start_over() {
         let memory = crashed.crash_image(Survivors::Everything, Some(Arc::new(DiskPower(disk.clone()))));
         memory.crash_at(at);
         // The opening fails or not; the memory stays as it was when the power went off.
-        let opened = Db::open_on(Arc::new(disk.clone()), in_memory(&memory)).map(drop);
+        let opened = Db::open_on(Arc::new(disk.clone()), with_barriers(in_memory(&memory), turn(at))).map(drop);
         let is_off = memory.is_off();
         let memory = memory.crash_image(Survivors::Random(at), None);
         let disk = disk.crash_image(&CrashChoice::Everything);
-        let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
+        let db = Db::open_on(Arc::new(disk), with_barriers(in_memory(&memory), turn(at / 5))).unwrap();
         let table = db.open_table("t").unwrap();
         let mut reader = db.begin();
         for key in 0..50_u32 {

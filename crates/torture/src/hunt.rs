@@ -53,11 +53,14 @@ impl fmt::Display for Suite {
 /// it has to be noticed.
 pub fn places(bug: Bug) -> &'static [LogEnd] {
     const VOLATILE: LogEnd = LogEnd::Ring(Domain::VolatileCache);
+    const PAPER: [LogEnd; 2] = [LogEnd::HEAPS[2], LogEnd::HEAPS[3]];
     match bug {
         Bug::RingFenceDropped => &[LogEnd::Ring(Domain::DurableCache), VOLATILE],
         Bug::OwnLogHardenedOnly => &[LogEnd::Files, VOLATILE],
         // These bugs concern passive group commit.
         _ if Bug::MEMORY.contains(&bug) => &[VOLATILE],
+        // Only the barriers of the paper have page logs, and entries without a change.
+        Bug::PageLogUnfenced | Bug::EntryLeft => &PAPER,
         Bug::LineForgotten => &LogEnd::LOGLESS,
         Bug::SectionIgnored
         | Bug::CommitOutsideSection

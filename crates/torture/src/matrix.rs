@@ -31,8 +31,7 @@ impl Combination {
         let variants = |log| match log {
             LogEnd::Files => Variant::all(),
             LogEnd::Ring(_) => in_rings.clone(),
-            LogEnd::Heap(_) => variants_in_heaps(|_| true),
-            LogEnd::Batches(_) => variants_in_heaps(|commit| commit != CommitMode::Sync),
+            LogEnd::Heap(kind) => variants_in_heaps(|commit| !kind.has_batches || commit != CommitMode::Sync),
         };
         let ends = LogEnd::ALL.into_iter();
         ends.flat_map(|log| variants(log).into_iter().map(move |variant| Self { variant, log })).collect()

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
-use duramen::{BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
+use duramen::{Barriers, BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
@@ -20,40 +20,95 @@ pub enum LogEnd {
     Files,
     /// In a ring in persistent memory for each log, on a platform with this domain.
     Ring(Domain),
-    /// There is no log: pages are updated in place in a heap, on a platform with this domain.
-    Heap(Domain),
-    /// There is no log: pages are in a heap that takes changes in batches.
-    Batches(Domain),
+    /// There is no log: pages are in a heap.
+    Heap(HeapKind),
+}
+
+/// What a heap is on, and how it is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeapKind {
+    /// The platform's domain.
+    pub domain: Domain,
+    /// The protocol of a change, or of a batch.
+    pub barriers: Barriers,
+    /// Whether changes go to the heap in batches, not in place.
+    pub has_batches: bool,
+}
+
+impl HeapKind {
+    const fn new(domain: Domain, barriers: Barriers) -> Self {
+        Self { domain, barriers, has_batches: false }
+    }
+
+    const fn of_batches(domain: Domain, barriers: Barriers) -> Self {
+        Self { domain, barriers, has_batches: true }
+    }
+}
+
+impl fmt::Display for HeapKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.has_batches { "batches-" } else { "heap-" })?;
+        if self.barriers != Barriers::default() {
+            write!(f, "{}-", self.barriers)?;
+        }
+        write!(f, "{}", self.domain)
+    }
 }
 
 impl LogEnd {
     /// All there are.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::Files,
-        Self::Ring(Domain::DurableCache),
-        Self::Ring(Domain::VolatileCache),
-        Self::Heap(Domain::DurableCache),
-        Self::Heap(Domain::VolatileCache),
-        Self::Batches(Domain::DurableCache),
-        Self::Batches(Domain::VolatileCache),
+        Self::RINGS[0],
+        Self::RINGS[1],
+        Self::HEAPS[0],
+        Self::HEAPS[1],
+        Self::HEAPS[2],
+        Self::HEAPS[3],
+        Self::BATCHES[0],
+        Self::BATCHES[1],
+        Self::BATCHES[2],
+        Self::BATCHES[3],
     ];
 
     /// Those of a log in persistent memory.
     pub const RINGS: [Self; 2] = [Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
 
     /// Those of in-place updates.
-    pub const HEAPS: [Self; 2] = [Self::Heap(Domain::DurableCache), Self::Heap(Domain::VolatileCache)];
+    pub const HEAPS: [Self; 4] = [
+        Self::Heap(HeapKind::new(Domain::DurableCache, Barriers::Fewest)),
+        Self::Heap(HeapKind::new(Domain::VolatileCache, Barriers::Fewest)),
+        Self::Heap(HeapKind::new(Domain::DurableCache, Barriers::Paper)),
+        Self::Heap(HeapKind::new(Domain::VolatileCache, Barriers::Paper)),
+    ];
+
+    /// Returns a random one in persistent memory: as often a heap as a ring.
+    pub fn in_memory(rng: &mut Rng) -> Self {
+        let end = *rng.pick(&[Self::RINGS[0], Self::RINGS[1], Self::HEAPS[0], Self::HEAPS[1]]);
+        let Self::Heap(HeapKind { domain, .. }) = end else { return end };
+        // How a heap is used has a generator of its own, so the other random choices do not depend
+        // on it.
+        let of_domain = |end: &Self| matches!(end, Self::Heap(kind) if kind.domain == domain);
+        let all = Self::HEAPS.into_iter().chain(Self::BATCHES);
+        let kinds: Vec<Self> = all.filter(of_domain).collect();
+        *rng.clone().pick(&kinds)
+    }
 
     /// Those of batches.
-    pub const BATCHES: [Self; 2] = [Self::Batches(Domain::DurableCache), Self::Batches(Domain::VolatileCache)];
+    pub const BATCHES: [Self; 4] = [
+        Self::Heap(HeapKind::of_batches(Domain::DurableCache, Barriers::Fewest)),
+        Self::Heap(HeapKind::of_batches(Domain::VolatileCache, Barriers::Fewest)),
+        Self::Heap(HeapKind::of_batches(Domain::DurableCache, Barriers::Paper)),
+        Self::Heap(HeapKind::of_batches(Domain::VolatileCache, Barriers::Paper)),
+    ];
 
-    /// Those without a log.
+    /// Those without a log, with the fewest barriers.
     pub const LOGLESS: [Self; 4] = [Self::HEAPS[0], Self::HEAPS[1], Self::BATCHES[0], Self::BATCHES[1]];
 
     /// Returns the same for a log without a database.
     pub fn of_log(self) -> Self {
         match self {
-            Self::Heap(domain) | Self::Batches(domain) => Self::Ring(domain),
+            Self::Heap(kind) => Self::Ring(kind.domain),
             end => end,
         }
     }
@@ -69,8 +124,7 @@ impl fmt::Display for LogEnd {
         match self {
             Self::Files => f.write_str("file"),
             Self::Ring(domain) => write!(f, "{domain}"),
-            Self::Heap(domain) => write!(f, "heap-{domain}"),
-            Self::Batches(domain) => write!(f, "batches-{domain}"),
+            Self::Heap(kind) => write!(f, "{kind}"),
         }
     }
 }
@@ -91,8 +145,7 @@ pub struct World {
     pub disk: SimDisk,
     /// For each log, if they end in rings; or that of the heap.
     memories: Vec<SimMemory>,
-    has_heap: bool,
-    has_batches: bool,
+    heap: Option<HeapKind>,
 }
 
 /// Bytes of a heap: images of it are copied often.
@@ -137,19 +190,18 @@ impl World {
         let memories = match end {
             LogEnd::Files => Vec::new(),
             LogEnd::Ring(domain) => (0..logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect(),
-            LogEnd::Heap(domain) => vec![SimMemory::with_power(HEAP_BYTES, domain, power_of(&disk))],
-            LogEnd::Batches(domain) => {
-                let bytes = HEAP_BYTES + BATCHES.log_bytes.expect("it is set");
-                vec![SimMemory::with_power(bytes, domain, power_of(&disk))]
+            LogEnd::Heap(kind) => {
+                let log = BATCHES.log_bytes.filter(|_| kind.has_batches).unwrap_or(0);
+                vec![SimMemory::with_power(HEAP_BYTES + log, kind.domain, power_of(&disk))]
             }
         };
-        let has_heap = LogEnd::LOGLESS.contains(&end);
-        Self { disk, memories, has_heap, has_batches: LogEnd::BATCHES.contains(&end) }
+        let heap = if let LogEnd::Heap(kind) = end { Some(kind) } else { None };
+        Self { disk, memories, heap }
     }
 
     /// Returns the rings and the bytes of each, if there are any.
     pub fn rings(&self) -> Option<(LogDevice, usize)> {
-        if self.has_heap {
+        if self.has_heap() {
             return None;
         }
         let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
@@ -160,8 +212,8 @@ impl World {
 
     /// These options, with the log's end where it is here.
     pub fn options(&self, options: &Options) -> Options {
-        if let Some(heap) = self.memories.first().filter(|_| self.has_heap) {
-            return in_heap(options, heap, self.has_batches);
+        if let Some(kind) = self.heap {
+            return in_heap(options, &self.memories[0], kind);
         }
         match self.rings() {
             None => options.clone(),
@@ -172,7 +224,7 @@ impl World {
 
     /// Returns whether the database is in a heap.
     pub fn has_heap(&self) -> bool {
-        self.has_heap
+        self.heap.is_some()
     }
 
     /// Returns whether the power is off, so that answers no longer count. Persistent memory does
@@ -267,18 +319,21 @@ impl World {
             memory.crash_image(survivors, power_of(&disk))
         };
         let memories = self.memories.iter().enumerate().map(image).collect();
-        Self { disk, memories, has_heap: self.has_heap, has_batches: self.has_batches }
+        Self { disk, memories, heap: self.heap }
     }
 }
 
 /// Returns these options for a database in a heap, without those that only a log has.
-fn in_heap(options: &Options, heap: &SimMemory, has_batches: bool) -> Options {
+fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
     let usual = Options::default();
     let source = Source::Simulated(heap.clone());
-    let heap =
-        HeapOptions { journal_bytes: Some(JOURNAL_BYTES), ..HeapOptions::new(source, heap.len(), heap.domain()) };
+    let heap = HeapOptions {
+        journal_bytes: Some(JOURNAL_BYTES),
+        barriers: kind.barriers,
+        ..HeapOptions::new(source, heap.len(), kind.domain)
+    };
     let (scheme, commit) = match options.commit {
-        commit if !has_batches => (Scheme::InPlace(heap), commit),
+        commit if !kind.has_batches => (Scheme::InPlace(heap), commit),
         CommitMode::Sync => (Scheme::NvramGroupCommit(heap, BATCHES), CommitMode::Elr),
         commit => (Scheme::NvramGroupCommit(heap, BATCHES), commit),
     };

@@ -83,6 +83,8 @@ hunts! {
     freed_unfenced: FreedUnfenced,
     home_time_ignored: HomeTimeIgnored,
     lease_reused: LeaseReused,
+    page_log_unfenced: PageLogUnfenced,
+    entry_left: EntryLeft,
     section_ignored: SectionIgnored,
     commit_outside_section: CommitOutsideSection,
     carried_forgotten: CarriedForgotten,

@@ -9,7 +9,8 @@
 //! | 384 | generation (see `checkpoint/generation.rs`) |
 //! | 448 | number of groups of pages that have a bitmap, at least |
 //! | 512 | number of pages |
-//! | 576 | the batch that is known to be committed, where batches keep old lines |
+//! | 576 | the latest batch that kept old lines and is committed |
+//! | 640 | the latest batch whose old lines are durable |
 //! | 64 KiB | journal blocks of 64 KiB |
 //! | behind them | the batch log, if there is one: two halves |
 //! | behind it | the pages: page *n* at `pages + 8192 n` |
@@ -47,6 +48,7 @@ pub(crate) enum Word {
     Groups = 448,
     Pages = 512,
     CommittedBatch = 576,
+    LoggedBatch = 640,
 }
 
 /// The state of a heap.

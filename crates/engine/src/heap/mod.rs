@@ -86,12 +86,7 @@ impl Heap {
     ///
     /// # Errors
     /// As [`Heap::check_new`], and those of the system.
-    pub(crate) fn create(
-        options: &HeapOptions,
-        batch_bytes: u64,
-        database: [u8; 16],
-        scheme: u8,
-    ) -> Result<Self> {
+    pub(crate) fn create(options: &HeapOptions, batch_bytes: u64, database: [u8; 16], scheme: u8) -> Result<Self> {
         let region = Self::unused(options, batch_bytes)?;
         let layout = Layout::of_new(options.bytes, options.journal_bytes, batch_bytes);
         let header = Header { database, scheme, blocks: layout.blocks, batch_bytes };
@@ -105,7 +100,9 @@ impl Heap {
             heap.store(word as u64, &[&u64::to_le_bytes(value)]);
         }
         heap.store(Word::Pages as u64, &[&layout.pages.to_le_bytes()]);
-        heap.store(Word::CommittedBatch as u64, &[&0_u64.to_le_bytes()]);
+        for word in [Word::CommittedBatch, Word::LoggedBatch] {
+            heap.store(word as u64, &[&0_u64.to_le_bytes()]);
+        }
         for block in 0..layout.blocks {
             heap.store(layout.block(block as u32), &[&[0; LINE as usize]]);
         }

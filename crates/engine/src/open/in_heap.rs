@@ -87,9 +87,10 @@ pub(super) fn open(options: &HeapOptions, all: &Options, control: &Control) -> R
     let mut report = RecoveryReport::default();
     let found = Arc::new(Found::repeat(&heap, &mut report)?);
     heap.set(Word::State, State::InUse as u64);
-    let scheme = Arc::new(InPlace::new(Arc::clone(&heap), &found));
+    let scheme = Arc::new(InPlace::new(Arc::clone(&heap), &found, options.barriers));
     let config = PoolConfig { frames: all.pool_bytes / PAGE_SIZE, ..PoolConfig::default() };
-    let pool = Pool::new(config, Arc::new(HeapPages { heap: Arc::clone(&heap), most_staged: None }), PreBlockHook::default())?;
+    let pool =
+        Pool::new(config, Arc::new(HeapPages { heap: Arc::clone(&heap), most_staged: None }), PreBlockHook::default())?;
     let shortfall = heap.shortfall();
     Ok(Opened {
         pool,
@@ -116,7 +117,7 @@ pub(super) fn open_with_batches(
     let most_staged = Some(most_staged(heap.layout.blocks, heap.layout.batch_bytes));
     let pages = HeapPages { heap: Arc::clone(&heap), most_staged };
     let pool = Pool::new(config, Arc::new(pages), PreBlockHook::default())?;
-    let scheme = GroupCommit::start(Arc::clone(&heap), Arc::clone(&pool), batches, &found)?;
+    let scheme = GroupCommit::start(Arc::clone(&heap), Arc::clone(&pool), batches, options.barriers, &found)?;
     let shortfall = heap.shortfall();
     Ok(Opened {
         pool,

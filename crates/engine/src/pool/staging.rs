@@ -188,7 +188,6 @@ impl Staging {
     pub(crate) fn is_full(&self) -> bool {
         self.gate.is_full()
     }
-
 }
 
 impl Pool {

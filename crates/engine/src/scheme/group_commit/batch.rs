@@ -5,13 +5,14 @@ use std::time::Duration;
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Backoff, CachePadded, Condvar, Mutex};
-use duramen_types::{TxnId, planted};
+use duramen_types::{PAGE_SIZE, TxnId, planted};
 
 use super::Inner;
 use super::format::{Composer, LineKind, Summary, half_of};
 use super::stacks::Carrying;
 use crate::error::Error;
-use crate::heap::{Heap, LINE};
+use crate::heap::{Heap, LINE, Word};
+use crate::options::Barriers;
 use crate::page::Lines;
 use crate::pool::{Staging, Taken};
 
@@ -124,6 +125,8 @@ fn wait_for_work(inner: &Inner) -> Told {
 #[derive(Debug, Default)]
 struct Ending {
     composer: Composer,
+    /// The new lines of the batch, if its record has the old ones.
+    news: Vec<u8>,
     /// Frames that could not be found clean when their lines were home.
     lingering: Vec<Taken>,
 }
@@ -143,37 +146,65 @@ impl Ending {
             inner.bell.has_work.store(false, Ordering::Relaxed);
         }
         if !has_work {
-            inner.is_draining.store(false, Ordering::Release);
-            inner.pool.open_sections();
+            reopen(inner);
             self.finish(inner, Vec::new());
             return;
         }
-        self.composer.begin();
-        let composer = &mut self.composer;
-        let taken = inner.pool.take_staged(|page, lines, bytes| composer.add_page(page, lines, bytes));
+        let is_paper = inner.barriers == Barriers::Paper;
+        let kind = if is_paper { LineKind::Old } else { LineKind::New };
+        let taken = self.take(inner, kind);
         let carrying = inner.stacks.carry(&inner.heap);
         let summary = Summary {
             batch,
             next_txn: TxnId::new(inner.next_txn.load(Ordering::Relaxed)),
             groups: inner.groups.load(Ordering::Relaxed),
         };
-        self.composer.end(LineKind::New, summary, &carrying.carried);
+        self.composer.end(kind, summary, &carrying.carried);
         inner.batch.store(batch + 1, Ordering::Relaxed);
-        inner.is_draining.store(false, Ordering::Release);
-        inner.pool.open_sections();
-
         inner.counters.batches.fetch_add(1, Ordering::Relaxed);
         inner.counters.bytes.fetch_add(self.composer.len(), Ordering::Relaxed);
         inner.counters.carried.fetch_add(carrying.carried.len() as u64, Ordering::Relaxed);
+        if !is_paper {
+            reopen(inner);
+        }
         if planted!(BatchAcknowledgedEarly) {
             inner.acks.publish(batch);
             duramen_sync::thread::sleep(Duration::from_micros(300));
         }
         self.write(&inner.heap, batch, &carrying);
+        if is_paper {
+            inner.heap.set(Word::LoggedBatch, batch);
+            self.bring_home(&inner.heap, &taken);
+            inner.heap.set(Word::CommittedBatch, batch);
+        }
         inner.acks.publish(batch);
         inner.stacks.is_durable(carrying);
-        self.bring_home(&inner.heap, &taken);
+        if is_paper {
+            reopen(inner);
+        } else {
+            self.bring_home(&inner.heap, &taken);
+        }
         self.finish(inner, taken);
+    }
+
+    /// Takes what is staged: the new lines for their pages and, in the record, these or the old
+    /// ones.
+    fn take(&mut self, inner: &Inner, kind: LineKind) -> Vec<Taken> {
+        let Self { composer, news, .. } = self;
+        composer.begin();
+        news.clear();
+        let mut old = vec![0; PAGE_SIZE];
+        inner.pool.take_staged(|page, lines, bytes| {
+            if kind == LineKind::New {
+                return composer.add_page(page, lines, bytes);
+            }
+            for run in lines.runs() {
+                let part = run.start * LINE as usize..run.end * LINE as usize;
+                news.extend_from_slice(&bytes[part.clone()]);
+                inner.heap.read(inner.heap.layout.page(page) + part.start as u64, &mut old[part]);
+            }
+            composer.add_page(page, lines, &old);
+        })
     }
 
     /// Stores the record and the undo blocks that it lists, and makes them durable.
@@ -191,7 +222,7 @@ impl Ending {
 
     /// Stores the lines of the batch to their pages, and makes them durable.
     fn bring_home(&self, heap: &Heap, taken: &[Taken]) {
-        let mut rest = self.composer.lines();
+        let mut rest = if self.news.is_empty() { self.composer.lines() } else { &self.news[..] };
         for Taken { page, lines, .. } in taken {
             let (contents, behind) = rest.split_at(lines.count() as usize * LINE as usize);
             store_lines(heap, *page, *lines, contents);
@@ -205,6 +236,12 @@ impl Ending {
         self.lingering.extend(taken);
         inner.pool.staged_are_home(&mut self.lingering);
     }
+}
+
+/// Lets actions, and then new writers, go on.
+fn reopen(inner: &Inner) {
+    inner.is_draining.store(false, Ordering::Release);
+    inner.pool.open_sections();
 }
 
 /// Stores lines of a page in the heap.

@@ -197,7 +197,10 @@ impl Batch {
         let summary = Summary { batch, next_txn: TxnId::new(rest.number::<8>()?), groups: rest.number::<8>()? };
         let lines_at = usize::try_from(rest.number::<8>()?).ok()?;
         rest.number::<8>()?;
-        if len != bytes.len() as u64 || lines_at > bytes.len() || crc != crc_of(database, &bytes[..lines_at.max(4)], &bytes[lines_at.max(4)..]) {
+        if len != bytes.len() as u64
+            || lines_at > bytes.len()
+            || crc != crc_of(database, &bytes[..lines_at.max(4)], &bytes[lines_at.max(4)..])
+        {
             return None;
         }
         let mut lines = 0;

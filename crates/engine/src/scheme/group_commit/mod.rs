@@ -14,6 +14,17 @@
 //! | publish | the batch is durable: its commits are acknowledged ([`acks`]) | |
 //! | home | the lines to the pages in the heap | 2 |
 //!
+//! That is the protocol with the fewest barriers ([`Barriers::Fewest`]). With [`Barriers::Paper`],
+//! the record has the *old* lines, and a batch costs four barriers:
+//!
+//! | step | | barrier |
+//! |---|---|---|
+//! | log | the record with the old lines; undo information | 1 |
+//! | valid | a word of the heap's header: the old lines of this batch are logged | 2 |
+//! | home | the new lines to the pages in the heap | 3 |
+//! | invalid | another word: the batch is committed. The old lines count no more, and neither does the list of carried transactions in the record before | 4 |
+//! | publish, open | | |
+//!
 //! The GSN of a change is the number of its batch, and so is that of a commit. A batch is hardened
 //! as a whole. So early lock release works as over a log: a transaction depends only on
 //! transactions of its own batch and of earlier ones.
@@ -37,6 +48,9 @@
 //!   that it lists were neither freed nor overwritten.
 //! - Storing the lines of *b* again has no effect, so recovery may crash and start over. A crash
 //!   before batch *b* + 1 is durable takes back every rollback.
+//! - With old lines: if batch *b* is not committed by the word, its old lines are stored again where
+//!   the header says that they are logged, and the record of *b* - 1 counts. If it is, its lines are
+//!   home.
 //! - A record may be whole although its barrier had not ended. Recovery stores it once more before
 //!   it relies on it, because parts may so far be in caches only.
 
@@ -62,7 +76,7 @@ use super::{Change, Hardening, Home, LogService, Recorded, StorageScheme};
 use crate::error::{Error, Result};
 use crate::heap::{Heap, State, Word};
 use crate::metrics::HeapMetrics;
-use crate::options::BatchOptions;
+use crate::options::{Barriers, BatchOptions};
 use crate::page;
 use crate::pool::{Exclusive, Pool};
 use crate::record::{FLAG_HAS_DEFERRED_FREES, Kind, undo_next};
@@ -85,6 +99,7 @@ struct Inner {
     heap: Arc<Heap>,
     pool: Arc<Pool>,
     options: BatchOptions,
+    barriers: Barriers,
     stacks: Stacks,
     acks: Arc<Acks>,
     bell: Bell,
@@ -103,7 +118,13 @@ impl GroupCommit {
     ///
     /// # Errors
     /// Those of the system when it refuses a thread.
-    pub(crate) fn start(heap: Arc<Heap>, pool: Arc<Pool>, options: BatchOptions, found: &Batches) -> Result<Self> {
+    pub(crate) fn start(
+        heap: Arc<Heap>,
+        pool: Arc<Pool>,
+        options: BatchOptions,
+        barriers: Barriers,
+        found: &Batches,
+    ) -> Result<Self> {
         let inner = Arc::new(Inner {
             stacks: Stacks::new(&heap, found.resumed()),
             acks: Arc::new(Acks::new(found.batch())),
@@ -117,6 +138,7 @@ impl GroupCommit {
             heap,
             pool,
             options,
+            barriers,
         });
         let hurried = Arc::downgrade(&inner);
         inner.staging().on_request(move || {

@@ -41,8 +41,7 @@ impl Batches {
     pub(crate) fn repeat(heap: &Heap, report: &mut RecoveryReport) -> Result<Self> {
         let found = [0, 1].map(|parity| Batch::read(heap, parity));
         report.records = found.iter().flatten().count() as u64;
-        let latest = found.into_iter().flatten().max_by_key(|batch| batch.summary.batch);
-        let latest = latest.ok_or_else(|| corrupt(heap, "neither half of the batch log has a whole record"))?;
+        let latest = Self::latest(heap, found, report)?;
         let resumed = resumed(heap, &latest)?;
         if heap.get(Word::State) == State::Clean as u64 {
             return Ok(Self { summary: latest.summary, resumed });
@@ -55,17 +54,30 @@ impl Batches {
                 heap.store(at, &[used]);
             }
         }
-        heap.barrier();
-        for (page, lines, contents) in latest.pages() {
-            if page.get() >= heap.layout.pages {
-                return Err(corrupt(heap, &format!("a batch names {page}, which is behind the end of the heap")));
-            }
-            report.pages += 1;
-            report.redone += 1;
-            store_lines(heap, page, lines, contents);
+        if latest.kind == LineKind::Old {
+            heap.store(Word::CommittedBatch as u64, &[&latest.summary.batch.to_le_bytes()]);
         }
         heap.barrier();
+        if latest.kind == LineKind::New {
+            bring_home(heap, &latest, report)?;
+        }
         Ok(Self { summary: latest.summary, resumed })
+    }
+
+    /// Returns the latest batch that is committed, after taking back the lines of one that is not.
+    fn latest(heap: &Heap, found: [Option<Batch>; 2], report: &mut RecoveryReport) -> Result<Batch> {
+        let mut found: Vec<Batch> = found.into_iter().flatten().collect();
+        found.sort_by_key(|batch| batch.summary.batch);
+        let none = || corrupt(heap, "neither half of the batch log has a whole record of a committed batch");
+        let latest = found.pop().ok_or_else(none)?;
+        let number = latest.summary.batch;
+        if latest.kind == LineKind::New || heap.get(Word::CommittedBatch) >= number {
+            return Ok(latest);
+        }
+        if heap.get(Word::LoggedBatch) >= number {
+            bring_home(heap, &latest, report)?;
+        }
+        found.pop().filter(|before| before.summary.batch + 1 == number).ok_or_else(none)
     }
 
     /// Returns the number of the latest durable batch.
@@ -115,6 +127,20 @@ impl Batches {
         let gsn = Gsn::new(entry);
         Ok(PastRecord { address, prev: address_of(home, found.prev), gsn, kind, payload: found.payload })
     }
+}
+
+/// Stores the lines of a record to their pages, durably.
+fn bring_home(heap: &Heap, batch: &Batch, report: &mut RecoveryReport) -> Result<()> {
+    for (page, lines, contents) in batch.pages() {
+        if page.get() >= heap.layout.pages {
+            return Err(corrupt(heap, &format!("a batch names {page}, which is behind the end of the heap")));
+        }
+        report.pages += 1;
+        report.redone += 1;
+        store_lines(heap, page, lines, contents);
+    }
+    heap.barrier();
+    Ok(())
 }
 
 fn resumed(heap: &Heap, latest: &Batch) -> Result<Vec<Resumed>> {
