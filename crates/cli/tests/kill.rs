@@ -177,18 +177,24 @@ fn acknowledged_commits_in_a_heap_survive_kills() {
     let (mut losers, mut recoveries, mut databases, mut done) = (0, 0, 0_u64, 0);
     while done < kills {
         databases += 1;
-        let domain = if databases.is_multiple_of(2) { "durable-cache" } else { "volatile-cache" };
+        let scheme = if databases.is_multiple_of(2) { "nvram-group-commit" } else { "in-place" };
+        let domain = if (databases / 2).is_multiple_of(2) { "durable-cache" } else { "volatile-cache" };
         let dir = root.path().join(format!("db-{databases}"));
         let ledger = root.path().join(format!("ledger-{databases}"));
         let check = ["check", arg(&dir), "--ledger", arg(&ledger), "--pool-mb", "8", "--domain", domain];
         std::fs::write(&ledger, b"").unwrap();
         let end = kills.min(done + if is_long { 20 } else { 6 });
         while done < end {
-            let mut bench = vec!["bench", "tpcb", "--scheme", "in-place", "--domain", domain, "--heap-mb", "64"];
+            let mut bench = vec!["bench", "tpcb", "--scheme", scheme, "--domain", domain, "--heap-mb", "64"];
             bench.extend(["--clients", "16", "--seconds", "60", "--scale", "1", "--rows-per-unit", "4000"]);
             bench.extend(["--dir", arg(&dir), "--ledger", arg(&ledger)]);
             bench.extend(["--pool-mb", *random.pick(&["1", "4", "64"])]);
-            bench.extend(["--commit", *random.pick(&["sync", "elr", "pipelined"])]);
+            if scheme == "in-place" {
+                bench.extend(["--commit", *random.pick(&["sync", "elr", "pipelined"])]);
+            } else {
+                bench.extend(["--commit", *random.pick(&["elr", "pipelined"])]);
+                bench.extend(["--batch-ms", *random.pick(&["0.2", "2", "20"])]);
+            }
             let mut protocol = || ["--barriers", *random.pick(&["fewest", "paper"])];
             bench.extend(protocol());
             let check = [&check[..], &protocol()].concat();

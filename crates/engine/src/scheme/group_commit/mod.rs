@@ -57,11 +57,13 @@
 mod acks;
 mod batch;
 mod format;
+mod inspection;
 mod recovery;
 mod stacks;
 
 pub(crate) use acks::Ticket;
 pub(crate) use format::most_staged;
+pub(crate) use inspection::{FoundBatch, batches_of};
 pub(crate) use recovery::{Batches, create_log};
 
 use std::time::Duration;
