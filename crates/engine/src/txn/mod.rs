@@ -181,6 +181,11 @@ impl Txn {
         }
     }
 
+    /// Returns whether the transaction holds the lock in `mode` or a stronger one.
+    fn holds(&self, id: LockId, mode: LockMode) -> bool {
+        self.context().locks.held(id).is_some_and(|held| held.covers(mode))
+    }
+
     /// Locks the table as a whole in an intention mode, and checks that it still exists.
     fn enter_table(&mut self, table: &Table, mode: LockMode) -> Result<Tree> {
         let tree = table.tree(&self.engine.tables)?;

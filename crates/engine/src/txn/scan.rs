@@ -10,6 +10,13 @@
 //! also locks the gap that ends the range; a descending scan first locks the gap above the range. A
 //! read-committed scan holds the record locks of a batch only while it reads the batch.
 //!
+//! # Escalation
+//! A serializable scan that has locked many records ([`crate::Options::lock_escalation`]) locks the table as a whole, if no other
+//! transaction writes to it at that moment; it then takes no more locks, and reads a leaf at a time.
+//! Otherwise it goes on with keys and gaps, and tries again after as many records. So it never waits
+//! for the lock of the table, and most of a long scan takes neither time nor memory for locks.
+//!
+//! # Locked records
 //! A scan that skips locked records reads one record at a time, locks it if the lock is free, and
 //! passes over it otherwise. It locks no gap.
 
@@ -18,6 +25,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::sim_cost;
 use duramen_sync::atomic::Ordering;
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, cost};
 use duramen_types::{Gsn, planted};
 
@@ -53,6 +61,8 @@ pub struct Scan<'t> {
     ready: VecDeque<(Vec<u8>, Vec<u8>)>,
     finished: bool,
     skips_locked: bool,
+    /// Records that were locked one by one since the scan has last tried to lock the table.
+    locked: usize,
 }
 
 /// The result of one read of the tree.
@@ -146,6 +156,7 @@ impl<'t> Scan<'t> {
             ready: VecDeque::new(),
             finished: false,
             skips_locked: false,
+            locked: 0,
         }
     }
 
@@ -162,7 +173,15 @@ impl<'t> Scan<'t> {
             return Ok(());
         }
         let engine = self.txn.engine.clone();
-        let mut limit = if self.skips_locked { 1 } else { BATCH };
+        let table = LockId::table(tree.table);
+        let is_escalated = self.is_serializable() && self.txn.holds(table, LockMode::Shared);
+        let mut limit = if self.skips_locked {
+            1
+        } else if is_escalated {
+            usize::MAX
+        } else {
+            BATCH
+        };
         let mut backoff = Backoff::new();
         while self.ready.is_empty() && !self.finished {
             let mut seen = Vec::new();
@@ -182,7 +201,7 @@ impl<'t> Scan<'t> {
             let mut momentary = Vec::new();
             if self.skips_locked {
                 locked = self.lock_if_free(tree, &mut batch);
-            } else {
+            } else if !is_escalated {
                 momentary = self.lock_batch(tree, &batch)?;
             }
             let unchanged = planted!(GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
@@ -214,7 +233,7 @@ impl<'t> Scan<'t> {
     /// Takes the locks that the isolation level requires; returns those to be released once the
     /// batch has been read.
     fn lock_batch(&mut self, tree: Tree, batch: &Batch) -> Result<Vec<LockId>> {
-        let serializable = self.txn.isolation == Isolation::Serializable;
+        let serializable = self.is_serializable();
         let mut momentary = Vec::new();
         for (key, _, _) in &batch.entries {
             let record = LockId::record(tree.table, key);
@@ -229,7 +248,19 @@ impl<'t> Scan<'t> {
             self.txn.lock(Txn::gap(tree, boundary.as_deref()), LockMode::Shared)?;
         }
         momentary.dedup();
+        self.locked += batch.entries.len();
+        let (engine, _, context) = self.txn.parts();
+        if serializable && self.locked >= engine.options.lock_escalation {
+            self.locked = 0;
+            if engine.locks.try_acquire(&mut context.locks, LockId::table(tree.table), LockMode::Shared) {
+                reach(Probe::ScanEscalated);
+            }
+        }
         Ok(momentary)
+    }
+
+    fn is_serializable(&self) -> bool {
+        self.txn.isolation == Isolation::Serializable && !self.skips_locked
     }
 
     /// Locks the record of a batch of one, if that needs no wait, and otherwise makes it count as
