@@ -105,6 +105,24 @@ impl Db {
         Txn::begin(self.0.0.take(), isolation)
     }
 
+    /// Finds a table, or creates it; the table is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::BadTableName`], and those of a commit.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        loop {
+            match self.open_table(name) {
+                Err(Error::NoSuchTable { .. }) => {}
+                found => return found,
+            }
+            match self.create_table(name) {
+                // Another thread was quicker; and if one drops the table, the loop begins anew.
+                Err(Error::TableExists { .. }) => {}
+                created => return created,
+            }
+        }
+    }
+
     /// Creates a table; the table is durable on return.
     ///
     /// # Errors
