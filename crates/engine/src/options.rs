@@ -347,8 +347,8 @@ impl Options {
                 let gauge = Gauge::new(Some(observer), RecoveryPass::LogEnd, None, 1);
                 ReadObserver::new(move |bytes| gauge.add(bytes))
             }),
-            shared_synchronizations: self.commit == CommitMode::Pipelined,
-            synchronization_kind: Kind::Synchronization as u8,
+            shared_sync_records: self.commit == CommitMode::Pipelined,
+            sync_record_kind: Kind::SyncRecord as u8,
             group_commit: GroupCommit {
                 transactions: self.group_commit_transactions,
                 bytes: self.group_commit_bytes,

@@ -196,7 +196,7 @@ impl SimMemory {
         if self.begins(&mut state) && !state.is_off {
             let pending = std::mem::take(&mut state.pending);
             // Draining also completes flushes that the processors have begun.
-            pending.into_values().flatten().for_each(|(word, number)| state.settle(word, number));
+            pending.into_values().flatten().for_each(|(word, number)| state.make_sure(word, number));
         }
     }
 
@@ -220,7 +220,7 @@ impl SimMemory {
 
 impl State {
     /// Makes version `number` of the word sure and drops the versions before it.
-    fn settle(&mut self, word: usize, number: u64) {
+    fn make_sure(&mut self, word: usize, number: u64) {
         let Some(versions) = self.unsure.get_mut(&word) else { return };
         let known = versions.iter().take_while(|version| version.number <= number).count();
         if let Some(last) = versions.drain(..known).next_back() {
@@ -299,7 +299,7 @@ impl Recorder {
         let mut state = self.memory.shared.state.lock();
         if self.memory.begins(&mut state) && !state.is_off {
             let pending = state.pending.remove(&thread::id()).unwrap_or_default();
-            pending.into_iter().for_each(|(word, number)| state.settle(word, number));
+            pending.into_iter().for_each(|(word, number)| state.make_sure(word, number));
         }
     }
 
