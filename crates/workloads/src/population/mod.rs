@@ -7,6 +7,7 @@
 
 mod loader;
 mod marker;
+mod state;
 mod threads;
 
 pub(crate) use loader::Loader;
