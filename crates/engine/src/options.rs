@@ -167,8 +167,14 @@ macro_rules! names {
     };
 }
 
-names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async);
-names!(Partition, "log_partition", "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page);
+names!(
+    CommitMode, "commit",
+    "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async
+);
+names!(
+    Partition, "log_partition",
+    "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page
+);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:

@@ -114,7 +114,7 @@ bugs! {
     concurrency {
         /// A flush checks for threads that wait for space before it moves the durable position, not
         /// after.
-        RoomFenceDropped,
+        SpaceFenceDropped,
         /// Space of the log buffer is released without waiting for what is before it.
         ReleaseOutOfOrder,
         /// An early-release entry is written over another one.

@@ -448,8 +448,8 @@ impl Space {
     /// Declares everything below `lsn` durable. Only the flusher calls this.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         assert!(lsn >= self.durable() && lsn <= self.released(), "only stable bytes become durable");
-        let unseen = planted!(RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
-        if planted!(RoomFenceDropped) {
+        let unseen = planted!(SpaceFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
+        if planted!(SpaceFenceDropped) {
             // For as long as the store waits in a store buffer.
             (0..16).for_each(|_| thread::yield_now());
         }
