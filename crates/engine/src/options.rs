@@ -263,9 +263,21 @@ pub struct Options {
     /// Speculative lock inheritance: the thread's next transaction inherits the intention locks on
     /// tables (default yes).
     pub lock_inheritance: bool,
-    /// The longest wait for a lock before [`Error::LockTimeout`]; with `None` (default) a
-    /// transaction waits until the lock is granted or a deadlock is found.
+    /// The number of records that a serializable scan locks one by one before it tries to lock the
+    /// whole table instead (default 1024). It does so only if no other transaction writes to the
+    /// table at that moment, and tries again after as many records. A scan that has the lock of the
+    /// table is faster and holds no further locks, but nobody else can write to the table until its
+    /// transaction ends.
+    pub lock_escalation: usize,
+    /// The longest wait for a lock before [`Error::LockTimeout`] (default 10 seconds);
+    /// [`crate::Txn::set_lock_wait_limit`] sets it for one transaction. With `None` a transaction
+    /// waits until the lock is granted or a deadlock is found. In an asynchronous program, whose
+    /// tasks may hold locks while they are suspended and all threads of the executor wait for these
+    /// locks, that may be for ever.
     pub lock_wait_limit: Option<Duration>,
+    /// The most threads that run transactions for [`crate::Db::run_async`] (default 8). They are
+    /// started when they are needed.
+    pub run_async_threads: usize,
     /// The most pages that the background cleaner writes per second; `None` (default) is as many as
     /// needed.
     pub cleaner_pages_per_second: Option<u32>,
@@ -306,7 +318,9 @@ impl Default for Options {
             group_commit_bytes: 1 << 20,
             group_commit_time: Duration::from_millis(1),
             lock_inheritance: true,
-            lock_wait_limit: None,
+            lock_escalation: 1024,
+            lock_wait_limit: Some(Duration::from_secs(10)),
+            run_async_threads: 8,
             cleaner_pages_per_second: None,
             direct_io: true,
             io_uring: true,
@@ -402,6 +416,12 @@ impl Options {
                 "recovery_threads",
                 format!("must be at least 1 and at most {}", Self::MOST_RECOVERY_THREADS),
             );
+        }
+        if self.lock_escalation == 0 {
+            return wrong("lock_escalation", "must be at least 1".into());
+        }
+        if self.run_async_threads == 0 {
+            return wrong("run_async_threads", "must be at least 1".into());
         }
         if self.cleaner_pages_per_second == Some(0) {
             return wrong("cleaner_pages_per_second", "must not be zero; `None` means no limit".into());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use duramen_io::{Backend, Disk, RealDisk, RealDiskOptions};
-use duramen_sync::{Arc, References};
+use duramen_sync::{Arc, Reference, References};
 
 use super::metrics;
 use crate::check::CheckReport;
@@ -87,6 +87,10 @@ impl Db {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.0.0
+    }
+
+    pub(super) fn begin_reference(&self) -> Reference<Engine> {
+        self.0.0.take()
     }
 
     /// Begins a transaction of the database's isolation level. The transaction takes no resources
