@@ -14,8 +14,8 @@
 //! A serializable scan that has locked many records ([`crate::Options::lock_escalation`]) locks the
 //! table as a whole, if no other transaction writes to it at that moment. It then takes no more
 //! locks, and reads a leaf at a time. Otherwise it goes on with keys and gaps, and tries again
-//! after as many records. So it never waits for the lock of the table, and most of a long scan needs
-//! neither time nor memory for locks.
+//! after as many records. So it never waits for the lock of the table, and most of a long scan
+//! needs neither time nor memory for locks.
 //!
 //! # Locked records
 //! A scan that skips locked records reads one record at a time, locks it if the lock is free, and
