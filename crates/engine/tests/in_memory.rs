@@ -57,7 +57,7 @@ fn a_truncated_table_is_empty_and_its_pages_are_free() {
         let empty = db.truncate_table("t").unwrap();
         assert!(matches!(db.run(|txn| txn.get(&table, b"key")), Err(Error::NoSuchTable { .. })));
         assert_eq!(db.run(|txn| txn.first(&empty)).unwrap(), None);
-        db.run(|txn| txn.put(&empty, b"key", b"new")).unwrap();
+        db.run(|txn| txn.put(&empty, &[0; 4], b"new")).unwrap();
     }
     assert_eq!(db.list().unwrap(), ["t"]);
     assert!(matches!(db.truncate_table("other"), Err(Error::NoSuchTable { .. })));
