@@ -3,7 +3,7 @@
 //!
 //! A store that says so ([`PageStore::is_staged`]) gets the changes of many transactions at once,
 //! from one thread. A thread that has changed a page *stages* the changed lines while it still
-//! holds the page exclusively ([`Exclusive::stage`]): the frame keeps a mask of them, is on a list
+//! holds the page exclusively (`Exclusive::stage`): the frame keeps a mask of them, is on a list
 //! if the mask was empty, and counts as dirty, so that it keeps its page. The thread that ends a
 //! batch closes the gate ([`Staging::close`]), takes masks and contents ([`Pool::take_staged`]),
 //! and opens it again. When it has brought the lines home, it says so ([`Pool::staged_are_home`]),
@@ -30,11 +30,11 @@
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{CachePadded, Mutex, OnceLock, Striped, nesting};
-use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
+use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
+use super::Pool;
 use super::frames::FrameId;
 use super::gate::Gate;
-use super::{Exclusive, Pool};
 use crate::page::{LINE_SIZE, Lines};
 use crate::pre_block_hook::PreBlockHook;
 
@@ -265,14 +265,14 @@ impl Pool {
     }
 }
 
-impl Exclusive<'_> {
-    /// Adds the changed lines to those that wait in the frame. The change is of batch `batch`.
-    pub(crate) fn stage(&self, batch: Gsn) {
-        let (frame, pool) = self.place();
-        let staging = pool.staging.as_ref().expect("only pages of a staged store are staged");
-        let header = pool.frames.header(frame);
+impl Pool {
+    /// Adds changed lines to those that wait in a frame, which the caller holds exclusively. The
+    /// change is of batch `batch`.
+    pub(super) fn stage_lines(&self, frame: FrameId, lines: Lines, batch: Gsn) {
+        let staging = self.staging.as_ref().expect("only pages of a staged store are staged");
+        let header = self.frames.header(frame);
         let before = header.staged.get();
-        let after = before | self.lines();
+        let after = before | lines;
         if after == before {
             return;
         }
@@ -283,7 +283,7 @@ impl Exclusive<'_> {
             bytes += DESCRIPTION;
             staging.frames.own().1.lock().push(frame);
             if header.recovery_gsn.note(batch) {
-                dirty = pool.dirty.fetch_add(1, Ordering::Relaxed) as u64 + 1;
+                dirty = self.dirty.fetch_add(1, Ordering::Relaxed) as u64 + 1;
             }
         }
         let bytes = staging.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -302,36 +302,6 @@ impl Staging {
             self.fill();
         } else {
             self.request();
-        }
-    }
-}
-
-/// The lines of a page that wait in its frame. They change while the frame is held exclusively, or
-/// while the gate is closed.
-#[derive(Debug, Default)]
-pub(super) struct StagedLines([AtomicU64; 2]);
-
-impl StagedLines {
-    fn get(&self) -> Lines {
-        let [low, high] = [0, 1].map(|half: usize| u128::from(self.0[half].load(Ordering::Relaxed)));
-        Lines::from_bits(low | high << 64)
-    }
-
-    fn set(&self, lines: Lines) {
-        self.0[0].store(lines.bits() as u64, Ordering::Relaxed);
-        self.0[1].store((lines.bits() >> 64) as u64, Ordering::Relaxed);
-    }
-
-    fn take(&self) -> Lines {
-        let lines = self.get();
-        self.set(Lines::NONE);
-        lines
-    }
-
-    /// Forgets the lines: only for the planted bug that does so.
-    pub(super) fn forget(&self) {
-        if planted!(StagedPageDropped) {
-            self.set(Lines::NONE);
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | [`InPlace`] | a record in the transaction's journal, then the page in a heap in persistent memory, both before the page is unlatched |
 //! | [`GroupCommit`] | with its batch: the changed lines of all transactions go to the heap together |
 
+mod batch_acks;
 mod group_commit;
 mod hardening;
 mod in_place;

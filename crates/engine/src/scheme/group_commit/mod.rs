@@ -11,7 +11,7 @@
 //! | close | nobody changes a page (`pool/staging.rs`); masks, lines and undo information are copied | |
 //! | open | the next batch begins | |
 //! | write | the record ([`format`]) into the half of the batch log that the batch before does not use; new undo information into undo blocks | 1 |
-//! | publish | the batch is durable: its commits are acknowledged ([`acks`]) | |
+//! | publish | the batch is durable: its commits are acknowledged (`scheme/batch_acks.rs`) | |
 //! | home | the lines to the pages in the heap | 2 |
 //!
 //! That is the protocol with the fewest barriers ([`Barriers::Fewest`]). With [`Barriers::Paper`],
@@ -54,14 +54,12 @@
 //! - A record may be whole although its barrier had not ended. Recovery stores it once more before
 //!   it relies on it, because parts may so far be in caches only.
 
-mod acks;
 mod batch;
 mod format;
 mod inspection;
 mod recovery;
 mod stacks;
 
-pub(crate) use acks::Ticket;
 pub(crate) use format::most_staged;
 pub(crate) use inspection::{FoundBatch, batches_of};
 pub(crate) use recovery::{Batches, create_log};
@@ -74,6 +72,7 @@ use duramen_sync::{Arc, Backoff, Mutex, Process, Striped};
 use duramen_types::{Gsn, LogAddress, TxnId, planted};
 use duramen_wal::NewRecord;
 
+use super::batch_acks::{Acks, Ticket};
 use super::{Change, Hardening, Home, LogService, Recorded, StorageScheme};
 use crate::error::{Error, Result};
 use crate::heap::{Heap, State, Word};
@@ -82,7 +81,6 @@ use crate::options::{Barriers, BatchOptions};
 use crate::page;
 use crate::pool::{Exclusive, Pool};
 use crate::record::{FLAG_HAS_DEFERRED_FREES, Kind, undo_next};
-use acks::Acks;
 use batch::{Bell, Counters, batch_loop};
 use stacks::{ENTRY, STANDING, Stacks, place_of};
 

@@ -4,8 +4,8 @@
 use duramen_types::{Gsn, LogAddress, TxnId};
 
 use super::batch::store_lines;
-use super::format::{Batch, Composer, LineKind, Summary, half_of};
-use super::stacks::{self, Resumed, StackState, address_of, entry_at, place_of, top_of};
+use super::format::{Batch, Composer, LineKind, StackState, Summary, UNDO_BLOCK, half_of, offset_of};
+use super::stacks::{Resumed, address_of, entry_at, place_of, top_of};
 use crate::error::{Error, Result};
 use crate::heap::{Heap, State, Word};
 use crate::metrics::RecoveryReport;
@@ -49,8 +49,8 @@ impl Batches {
         // What was found may so far be in caches only.
         heap.stream(half_of(heap, latest.summary.batch).0, latest.bytes());
         for Resumed { carried, bytes } in &resumed {
-            for (block, used) in carried.blocks.iter().zip(bytes.chunks(stacks::UNDO_BLOCK as usize)) {
-                let at = stacks::offset_of(heap, block.number).ok_or_else(|| corrupt(heap, "no such undo block"))?;
+            for (block, used) in carried.blocks.iter().zip(bytes.chunks(UNDO_BLOCK as usize)) {
+                let at = offset_of(heap, block.number).ok_or_else(|| corrupt(heap, "no such undo block"))?;
                 heap.store(at, &[used]);
             }
         }

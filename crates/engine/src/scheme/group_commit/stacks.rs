@@ -30,13 +30,10 @@ use duramen_sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use duramen_sync::{Backoff, CachePadded, Mutex, Striped};
 use duramen_types::{LogAddress, TxnId, crc32c, planted};
 
-use super::format::{Carried, UndoBlock};
+use super::format::{Carried, StackState, UNDO_BLOCK, UndoBlock, offset_of};
 use crate::error::{Error, Result};
 use crate::heap::{BLOCK_BYTES, Heap};
 use crate::scheme::Home;
-
-/// Size of an undo block in bytes.
-pub(crate) const UNDO_BLOCK: u64 = 16 << 10;
 
 /// What a transaction has reserved besides what it pushes.
 pub(super) const STANDING: u64 = 64 << 10;
@@ -46,30 +43,6 @@ pub(super) const ENTRY: usize = 16;
 
 /// Bits of an address that are the offset in the stack; the others are the number of the stack.
 const OFFSET_BITS: u32 = 42;
-
-/// The state of a stack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u8)]
-pub(crate) enum StackState {
-    #[default]
-    Free = 0,
-    Active = 1,
-    /// The transaction has committed, and its deferred frees are not done.
-    Committed = 2,
-}
-
-impl StackState {
-    /// Returns the state of a carried transaction.
-    pub(super) fn from_u8(raw: u8) -> Option<Self> {
-        [Self::Active, Self::Committed].into_iter().find(|state| *state as u8 == raw)
-    }
-}
-
-/// Returns the offset of an undo block in the heap; `None` if there is no such block.
-pub(super) fn offset_of(heap: &Heap, block: u32) -> Option<u64> {
-    let at = u64::from(block) * UNDO_BLOCK;
-    (at < heap.layout.blocks * BLOCK_BYTES).then(|| heap.layout.block(0) + at)
-}
 
 #[derive(Debug, Default)]
 struct Stack {
