@@ -117,7 +117,7 @@ pub use error::{Error, Result};
 pub use metrics::{HeapMetrics, Metrics, RecoveryReport};
 pub use options::{
     Archive, Barriers, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options,
-    Partition, Scheme,
+    Partition, Residence, Scheme,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use storage::catalog::Table;
