@@ -38,13 +38,13 @@ fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
     let (has_heap, has_ring) = (scheme == "in-place", open.log.log_device == "nvm");
     let heap = &open.heap;
     let sizes = [heap.heap_mb, heap.journal_mb, heap.barrier_ns];
-    let is_of_heap = sizes.iter().any(Option::is_some) || heap.barriers.is_some();
+    let is_of_heap = sizes.iter().any(Option::is_some) || heap.barriers.is_some() || heap.residence.is_some();
     let of_both = [open.log.domain.is_some(), !open.log.region.is_empty()];
     let usage = |reason: &str| Err(Failure::Usage(reason.to_owned()));
     match () {
-        () if !has_heap && is_of_heap => {
-            usage("`--heap-mb`, `--journal-mb`, `--barriers` and `--barrier-ns` require `--scheme in-place`")
-        }
+        () if !has_heap && is_of_heap => usage(
+            "`--heap-mb`, `--journal-mb`, `--barriers`, `--residence` and `--barrier-ns` require `--scheme in-place`",
+        ),
         () if !has_ring && open.log.ring_mb.is_some() => usage("`--ring-mb` requires `--log-device nvm`"),
         () if !has_heap && !has_ring && of_both.contains(&true) => {
             usage("`--domain` and `--region` require `--log-device nvm` or `--scheme in-place`")
@@ -102,6 +102,7 @@ fn heap(dir: &Path, open: &OpenArgs) -> HeapOptions {
     HeapOptions {
         journal_bytes: open.heap.journal_mb.map(|megabytes| megabytes << 20),
         barriers: open.heap.barriers.unwrap_or_default(),
+        residence: open.heap.residence.unwrap_or_default(),
         // A user who measures on memory that is not persistent gets a warning and no error.
         survive: Survive::Process,
         timing: Timing { barrier: Duration::from_nanos(open.heap.barrier_ns.unwrap_or(0)), ..Timing::NONE },

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
-use duramen::{Barriers, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
+use duramen::{Barriers, HeapOptions, LogDevice, NvmOptions, Options, Residence, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
@@ -30,12 +30,8 @@ pub struct HeapKind {
     pub domain: Domain,
     /// The protocol of a change.
     pub barriers: Barriers,
-}
-
-impl HeapKind {
-    const fn new(domain: Domain, barriers: Barriers) -> Self {
-        Self { domain, barriers }
-    }
+    /// Where pages are read.
+    pub residence: Residence,
 }
 
 impl fmt::Display for HeapKind {
@@ -44,25 +40,42 @@ impl fmt::Display for HeapKind {
         if self.barriers != Barriers::default() {
             write!(f, "{}-", self.barriers)?;
         }
+        if self.residence != Residence::default() {
+            write!(f, "{}-", self.residence)?;
+        }
         write!(f, "{}", self.domain)
     }
 }
 
 impl LogEnd {
     /// All there are.
-    pub const ALL: [Self; 7] =
-        [Self::Files, Self::RINGS[0], Self::RINGS[1], Self::HEAPS[0], Self::HEAPS[1], Self::HEAPS[2], Self::HEAPS[3]];
+    pub const ALL: [Self; 11] = {
+        let mut all = [Self::Files; 11];
+        (all[1], all[2]) = (Self::RINGS[0], Self::RINGS[1]);
+        let mut heap = 0;
+        while heap < Self::HEAPS.len() {
+            all[3 + heap] = Self::HEAPS[heap];
+            heap += 1;
+        }
+        all
+    };
 
     /// Those of a log in persistent memory.
     pub const RINGS: [Self; 2] = [Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
 
-    /// Those without a log.
-    pub const HEAPS: [Self; 4] = [
-        Self::Heap(HeapKind::new(Domain::DurableCache, Barriers::Fewest)),
-        Self::Heap(HeapKind::new(Domain::VolatileCache, Barriers::Fewest)),
-        Self::Heap(HeapKind::new(Domain::DurableCache, Barriers::Paper)),
-        Self::Heap(HeapKind::new(Domain::VolatileCache, Barriers::Paper)),
-    ];
+    /// Those without a log: each use of a heap, in both domains.
+    pub const HEAPS: [Self; 8] = {
+        let mut heaps = [Self::Files; 8];
+        let mut number = 0;
+        while number < heaps.len() {
+            let domain = [Domain::DurableCache, Domain::VolatileCache][number % 2];
+            let barriers = [Barriers::Fewest, Barriers::Paper][number / 2 % 2];
+            let residence = [Residence::Cached, Residence::Direct][number / 4];
+            heaps[number] = Self::Heap(HeapKind { domain, barriers, residence });
+            number += 1;
+        }
+        heaps
+    };
 
     /// Returns a random one in persistent memory: as often a heap as a ring.
     pub fn in_memory(rng: &mut Rng) -> Self {
@@ -293,10 +306,13 @@ fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
     let heap = HeapOptions {
         journal_bytes: Some(JOURNAL_BYTES),
         barriers: kind.barriers,
+        residence: kind.residence,
         ..HeapOptions::new(source, heap.len(), kind.domain)
     };
+    let is_cached = kind.residence == Residence::Cached;
     Options {
         scheme: Scheme::InPlace(heap),
+        pool_bytes: if is_cached { options.pool_bytes } else { usual.pool_bytes },
         logs: usual.logs,
         log_partition: usual.log_partition,
         log_insert: usual.log_insert,

@@ -16,8 +16,8 @@
 //! write back have nothing to do.
 //!
 //! Such a store may have its pages in memory ([`PageStore::memory`]). Then the frames are the pages
-//! themselves, each in its place, and none is ever evicted. Readers read the store; a writer changes
-//! a copy in a scratch page, which is stored before it releases the latch.
+//! themselves, each in its place, and none is ever evicted. Readers read the store; a writer
+//! changes a copy in a scratch page, which is stored before it releases the latch.
 //!
 //! [`FilePages`] (`file_pages`) is the data file. It has a writer with a double-write area
 //! (`doublewrite`), grows ahead of the pages (`growth`) and knows the lowest version of each page

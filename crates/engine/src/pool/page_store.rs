@@ -82,10 +82,10 @@ pub(crate) trait PageStore: Send + Sync + fmt::Debug {
     /// Those of the store.
     fn verify_name(&self) -> Result<(), PoolError>;
 
-    /// Returns the address of page 0 if the pages lie in memory, one behind the other, and are to be
-    /// read there: their frames are then the store itself. They stay there, and may be read, as
-    /// long as the store. `None`, the default, if the pool keeps copies of pages. The answer is
-    /// always the same, and [`PageStore::pages`] does not change if there is an address.
+    /// Returns the address of page 0 if the pages lie in memory, one behind the other, and are to
+    /// be read there: their frames are then the store itself. They stay there, and may be read,
+    /// as long as the store. `None`, the default, if the pool keeps copies of pages. The answer
+    /// is always the same, and [`PageStore::pages`] does not change if there is an address.
     fn memory(&self) -> Option<NonNull<u8>> {
         None
     }
