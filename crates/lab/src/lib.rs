@@ -33,6 +33,7 @@ mod experiment;
 mod experiments;
 mod figure;
 mod machine;
+mod nvm_disk;
 mod outcome;
 mod plot;
 mod result_files;
