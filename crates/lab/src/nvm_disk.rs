@@ -73,43 +73,34 @@ struct Device {
 }
 
 impl Device {
-    /// Stores this many lines.
-    fn store(&self, lines: u64) {
+    /// Stores this many lines, and waits until they are durable.
+    fn persist(&self, model: Option<&Model>, lines: u64) {
         self.lines.fetch_add(lines, Ordering::Relaxed);
-        if let Some(model) = &*self.model.read() {
-            model.wrote(lines * LINE as u64);
-        }
-    }
-
-    /// Waits until everything stored is durable.
-    fn barrier(&self) {
         self.barriers.fetch_add(1, Ordering::Relaxed);
-        if let Some(model) = &*self.model.read() {
+        if let Some(model) = model {
+            model.wrote(lines * LINE as u64);
             model.barrier();
         }
     }
 
     /// Replaces a page, of which this many lines change.
     fn persist_page(&self, lines: u64, replace: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.store(lines);
-        self.barrier();
-        self.store(1);
-        self.barrier();
+        let model = self.model.read();
+        // The page log; its mark; the page; the mark again.
+        self.persist(model.as_ref(), lines);
+        self.persist(model.as_ref(), 1);
         replace()?;
-        self.store(lines);
-        self.barrier();
-        self.store(1);
-        self.barrier();
+        self.persist(model.as_ref(), lines);
+        self.persist(model.as_ref(), 1);
         self.pages.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Makes what was stored valid. It is durable when the call returns.
+    /// Makes records of this many lines durable, and then what makes them valid.
     fn persist_wal(&self, lines: u64) {
-        self.store(lines);
-        self.barrier();
-        self.store(1);
-        self.barrier();
+        let model = self.model.read();
+        self.persist(model.as_ref(), lines);
+        self.persist(model.as_ref(), 1);
         self.flushes.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -119,12 +119,12 @@ fn spent(before: &Breakdown, after: &Breakdown) -> Breakdown {
     after.since(before)
 }
 
-fn plan(machine: &'static str) -> Result<Plan> {
+pub(crate) fn plan(machine: &'static str) -> Result<Plan> {
     let described = Description::named(machine);
     Ok(Plan::new(described.map_err(|error| Error::Simulation { machine, reason: error.to_string() })?))
 }
 
-fn finished<'a, T>(machine: &'static str, outcome: &'a Outcome<Result<T>>) -> Result<&'a T> {
+pub(crate) fn finished<'a, T>(machine: &'static str, outcome: &'a Outcome<Result<T>>) -> Result<&'a T> {
     let reason = match outcome {
         Outcome::Done(Ok(value)) => return Ok(value),
         Outcome::Done(Err(error)) => error.to_string(),

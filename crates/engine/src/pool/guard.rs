@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
-use duramen_sync::Backoff;
 use duramen_sync::atomic::Ordering;
+use duramen_sync::{Backoff, page_trace};
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, PageId, planted};
 
@@ -27,6 +27,9 @@ pub(crate) struct Optimistic<'a> {
 impl<'a> Optimistic<'a> {
     #[inline]
     pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId, version: Version) -> Self {
+        if cfg!(duramen_trace) {
+            page_trace::visit(id.get(), pool.frames.page(frame));
+        }
         Self { pool, id, frame, version }
     }
 
@@ -173,6 +176,9 @@ impl<'a> Exclusive<'a> {
 
     #[inline]
     fn with_origin(pool: &'a Pool, id: PageId, frame: FrameId, origin: Origin) -> Self {
+        if cfg!(duramen_trace) {
+            page_trace::visit(id.get(), pool.frames.page(frame));
+        }
         let (lines, erased) = (Lines::NONE, Gsn::ZERO);
         Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin, lines, erased }
     }
@@ -316,6 +322,9 @@ impl Drop for Exclusive<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed {
+            if cfg!(duramen_trace) {
+                page_trace::changed(self.pool.frames.page(self.frame), self.lines.bits());
+            }
             assert_eq!(page::page_id(self), self.id, "a page was changed into another one");
         } else if matches!(self.origin, Origin::Blank(_)) {
             self.pool.disown(self.id, self.frame);

@@ -17,3 +17,4 @@ mod curves;
 pub(crate) mod engine;
 pub(crate) mod machines;
 pub(super) mod n_distributed;
+pub(super) mod nvram;
