@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use duramen_io::{Backend, Disk, RealDisk, RealDiskOptions};
-use duramen_sync::{Arc, References};
+use duramen_sync::{Arc, Reference, References};
 
 use super::metrics;
 use crate::check::CheckReport;
@@ -89,6 +89,10 @@ impl Db {
         &self.0.0
     }
 
+    pub(super) fn begin_reference(&self) -> Reference<Engine> {
+        self.0.0.take()
+    }
+
     /// Begins a transaction of the database's isolation level. The transaction takes no resources
     /// until it is used. (If the database cannot be used, the transaction's calls return the
     /// error.)
@@ -99,6 +103,24 @@ impl Db {
     /// Begins a transaction of a given isolation level.
     pub fn begin_with(&self, isolation: Isolation) -> Txn {
         Txn::begin(self.0.0.take(), isolation)
+    }
+
+    /// Finds a table, or creates it; the table is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::BadTableName`], and those of a commit.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        loop {
+            match self.open_table(name) {
+                Err(Error::NoSuchTable { .. }) => {}
+                found => return found,
+            }
+            match self.create_table(name) {
+                // Another thread was quicker; and if one drops the table, the loop begins anew.
+                Err(Error::TableExists { .. }) => {}
+                created => return created,
+            }
+        }
     }
 
     /// Creates a table; the table is durable on return.
