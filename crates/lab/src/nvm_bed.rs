@@ -29,8 +29,7 @@ pub(crate) struct Job {
 impl Job {
     /// Returns the workload, for `db`.
     pub(crate) fn on(&self, db: &Db) -> Result<Box<dyn Workload<Db>>> {
-        let request =
-            Request { scale: Some(self.scale), rows_per_unit: self.rows_per_unit, ..Request::default() };
+        let request = Request { scale: Some(self.scale), rows_per_unit: self.rows_per_unit, ..Request::default() };
         Ok(request.workload(self.workload, db)?)
     }
 }

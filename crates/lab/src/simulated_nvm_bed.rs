@@ -93,16 +93,12 @@ impl Populated {
     }
 
     /// Runs `work` on the machine, with a copy of the files and of the heap.
-    fn on_copy<T: Clone + 'static>(
-        &self,
-        work: impl FnOnce(Job, NvmDisk, &Path) -> Result<T> + 'static,
-    ) -> Result<T> {
+    fn on_copy<T: Clone + 'static>(&self, work: impl FnOnce(Job, NvmDisk, &Path) -> Result<T> + 'static) -> Result<T> {
         let copy = self.copy_of_heap()?;
         let (job, heap) = (self.job, heap_in(copy.path()));
         let disk = finished(self.machine, &self.loaded.outcome)?.clone();
-        let report = duramen_machine::run(&plan(self.machine)?, move || {
-            work(job, NvmDisk::new(Arc::new(disk.image())), &heap)
-        });
+        let report =
+            duramen_machine::run(&plan(self.machine)?, move || work(job, NvmDisk::new(Arc::new(disk.image())), &heap));
         finished(self.machine, &report.outcome).cloned()
     }
 

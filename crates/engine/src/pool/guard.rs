@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::ops::Deref;
 
 use duramen_sync::atomic::Ordering;
-use duramen_sync::{Backoff, page_trace};
 use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Backoff, page_trace};
 use duramen_types::{Gsn, PageId, planted};
 
 use super::Pool;

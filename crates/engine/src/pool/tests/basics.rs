@@ -282,7 +282,10 @@ fn the_cleaner_keeps_a_number_of_dirty_pages_oldest_first() {
     };
     wait_until_few();
     let dirty = fixture.pool.dirty_pages();
-    assert!(dirty.len() >= DIRTY - DIRTY / 16 && dirty.iter().all(|(id, _)| id.get() > 400 - DIRTY as u64), "{dirty:?}");
+    assert!(
+        dirty.len() >= DIRTY - DIRTY / 16 && dirty.iter().all(|(id, _)| id.get() > 400 - DIRTY as u64),
+        "{dirty:?}"
+    );
     // Nothing but the number wakes the cleaner: its interval does not end.
     for round in 0..5 {
         // Other pages in each round: one that stays dirty from one to the next would be old.

@@ -16,11 +16,11 @@ pub(super) use recovery::Recovery;
 
 use std::time::Duration;
 
+use crate::bed::median;
 use crate::contender::{Contender, disk_replacement};
 use crate::error::Result;
 use crate::experiment::{Context, SIMULATED};
 use crate::figure::Series;
-use crate::bed::median;
 
 pub(super) const PAPER: &str = "Storage Management in the NVRAM Era (VLDB 2014)";
 

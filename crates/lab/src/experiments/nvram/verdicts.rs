@@ -28,7 +28,12 @@ pub(super) fn recovery(lazy: &Interrupted, wal: &[Interrupted], in_place: &Inter
             ratio(best, lazy.throughput),
             Bound::AtLeast(0.7),
         ),
-        Check::new("in place, without a log, by that best", "1.5", ratio(in_place.throughput, best), Bound::AtLeast(1.2)),
+        Check::new(
+            "in place, without a log, by that best",
+            "1.5",
+            ratio(in_place.throughput, best),
+            Bound::AtLeast(1.2),
+        ),
     ]
 }
 
@@ -76,8 +81,7 @@ pub(super) fn break_evens(rows: &[Row; 3]) -> Vec<Check> {
 /// Returns the place from which `falling` is below `flat`: 0 if it begins below, and the end of
 /// what was measured if it never is.
 pub(super) fn break_even(falling: &Series, flat: &Series) -> f64 {
-    let ahead: Vec<(f64, f64)> =
-        falling.points.iter().filter_map(|&(x, y)| Some((x, y - flat.at(x)?))).collect();
+    let ahead: Vec<(f64, f64)> = falling.points.iter().filter_map(|&(x, y)| Some((x, y - flat.at(x)?))).collect();
     if ahead.first().is_none_or(|first| first.1 <= 0.0) {
         return 0.0;
     }

@@ -8,9 +8,9 @@ use crate::contender::{CONTENDERS, Contender};
 use crate::contender::{Clients, Sizes};
 use crate::error::Result;
 use crate::experiment::Context;
-use crate::experiments::nvram::{Ground, Site};
 #[cfg(duramen_machine)]
 use crate::experiments::nvram::Interrupted;
+use crate::experiments::nvram::{Ground, Site};
 use crate::nvm_bed::Job;
 
 /// The paper runs 10 to 12 threads, whichever number is best.
@@ -58,12 +58,7 @@ impl Ground for Simulated {
                 Ok((contender, crate::simulated_nvm_bed::populate(E5645.name, contender, self.job(workload))?))
             })
             .collect();
-        Ok(Box::new(There {
-            databases: databases?,
-            clients: self.clients,
-            time: self.time,
-            long: self.long,
-        }))
+        Ok(Box::new(There { databases: databases?, clients: self.clients, time: self.time, long: self.long }))
     }
 
     #[cfg(not(duramen_machine))]

@@ -1,9 +1,9 @@
 //! Taking traces, and slowing visits down.
 
-#[cfg(duramen_trace)]
-pub(super) use here::{Slowed, trace};
 #[cfg(not(duramen_trace))]
 pub(super) use elsewhere::{Slowed, trace};
+#[cfg(duramen_trace)]
+pub(super) use here::{Slowed, trace};
 
 #[cfg(duramen_trace)]
 mod here {

@@ -43,8 +43,7 @@ impl Experiment for Caching {
             let trace = context.measure(format!("tracing {name}"), || trace(&bed, job, transactions))?;
             let time = Duration::from_millis(context.pick(2_000, 500, 20));
             let slowed = Slowed { bed: &bed };
-            let throughput =
-                context.measure(format!("running {name}"), || slowed.throughput(Duration::ZERO, time))?;
+            let throughput = context.measure(format!("running {name}"), || slowed.throughput(Duration::ZERO, time))?;
             context.prepare("auditing");
             bed.audit()?;
             figures.push(figure(name, workload, &trace));

@@ -110,9 +110,8 @@ fn findings(name: &str, series: &[Series]) -> Vec<Check> {
         let line = series.iter().find(|series| series.name == latency);
         line.and_then(|line| line.at(place(pages))).unwrap_or_default()
     };
-    let check = |what: &str, paper: &str, ours: f64, wanted: Bound| {
-        Check::new(format!("{name}: {what}"), paper, ours, wanted)
-    };
+    let check =
+        |what: &str, paper: &str, ours: f64, wanted: Bound| Check::new(format!("{name}: {what}"), paper, ours, wanted);
     vec![
         check("100 ns, nothing cached", "0.9", at("100 ns", 0), Bound::AtLeast(0.9)),
         check("800 ns, nothing cached", "0.5", at("800 ns", 0), Bound::Within(0.35, 0.65)),

@@ -57,7 +57,11 @@ impl Experiment for LinesPerLatch {
 
 fn row(name: &str, trace: &Trace) -> String {
     let kinds = KINDS.iter().map(|&(kind, id)| {
-        format!("{kind} {:.1} % of the lines, {:.2} per visit", trace.share(id) * 100.0, trace.lines_per_visit(Some(id)))
+        format!(
+            "{kind} {:.1} % of the lines, {:.2} per visit",
+            trace.share(id) * 100.0,
+            trace.lines_per_visit(Some(id))
+        )
     });
     let kinds: Vec<String> = kinds.collect();
     format!(
