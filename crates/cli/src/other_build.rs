@@ -80,8 +80,8 @@ fn binary(build: Build, narrator: Narrator) -> Result<PathBuf> {
             Ok(binary)
         } else {
             Err(Failure::Usage(format!(
-                "these experiments need the {folder} build, which is missing at `{}`; start the command with `cargo run \
-                 --release -- lab run ...`, which builds it",
+                "these experiments need the {folder} build, which is missing at `{}`; start the command with `cargo \
+                 run --release -- lab run ...`, which builds it",
                 binary.display()
             )))
         };

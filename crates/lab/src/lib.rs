@@ -35,6 +35,7 @@ mod error;
 mod experiment;
 mod experiments;
 mod figure;
+#[cfg_attr(not(any(duramen_trace, test)), allow(dead_code, reason = "used by the trace build"))]
 mod lru;
 mod machine;
 mod nvm_bed;

@@ -16,7 +16,7 @@ mod here {
     use super::super::Trace;
     use crate::contender::{Clients, IN_PLACE};
     use crate::error::Result;
-    use crate::nvm_bed::{Job, NvmBed};
+    use crate::nvm_bed::{Job, NvmBed, NvmRig};
 
     /// Runs this many transactions of one client, twice; the first time warms caches up.
     pub(in super::super) fn trace(bed: &NvmBed, job: Job, transactions: u64) -> Result<Trace> {
@@ -44,21 +44,29 @@ mod here {
         Ok(Trace::new(visits, warm_up, committed))
     }
 
-    /// A database whose every visit of a page can take longer.
-    pub(in super::super) struct Slowed<'a> {
-        pub(in super::super) bed: &'a NvmBed,
-    }
+    /// An open database whose every visit of a page can take longer.
+    pub(in super::super) struct Slowed(NvmRig);
 
-    impl Slowed<'_> {
-        /// Returns the commits per second if each visit takes so much longer.
+    impl Slowed {
+        /// Opens the database, and reads pages into memory for so long.
+        pub(in super::super) fn open(bed: &NvmBed, time: Duration) -> Result<Self> {
+            let slowed = Self(bed.open(IN_PLACE, CommitMode::Elr, Duration::ZERO)?);
+            slowed.throughput(Duration::ZERO, time)?;
+            Ok(slowed)
+        }
+
+        /// Returns the commits per second of two threads if each visit takes so much longer.
         pub(in super::super) fn throughput(&self, delay: Duration, time: Duration) -> Result<f64> {
-            let rig = self.bed.open(IN_PLACE, CommitMode::Elr, Duration::ZERO)?;
             // Some delay is always there, so that all runs look visits up in the same way.
             page_trace::delay_visits(delay.max(Duration::from_nanos(1)));
-            let measured = rig.measure(Clients::blocking(2), time);
+            let measured = self.0.measure(Clients::blocking(2), time);
             page_trace::delay_visits(Duration::ZERO);
-            rig.close()?;
             Ok(measured?.throughput)
+        }
+
+        /// Closes the database.
+        pub(in super::super) fn close(self) -> Result<()> {
+            self.0.close()
         }
     }
 }
@@ -76,16 +84,21 @@ mod elsewhere {
         Err(Error::NotTraced)
     }
 
-    /// A database that this build cannot slow down.
-    pub(in super::super) struct Slowed<'a> {
-        pub(in super::super) bed: &'a NvmBed,
-    }
+    /// What this build does not have.
+    pub(in super::super) enum Slowed {}
 
-    impl Slowed<'_> {
+    impl Slowed {
         /// Returns an error: this build slows nothing down.
-        pub(in super::super) fn throughput(&self, _: Duration, _: Duration) -> Result<f64> {
-            let _ = self.bed;
+        pub(in super::super) fn open(_: &NvmBed, _: Duration) -> Result<Self> {
             Err(Error::NotTraced)
+        }
+
+        pub(in super::super) fn throughput(&self, _: Duration, _: Duration) -> Result<f64> {
+            match *self {}
+        }
+
+        pub(in super::super) fn close(self) -> Result<()> {
+            match self {}
         }
     }
 }

@@ -42,8 +42,9 @@ impl Experiment for Caching {
             let transactions = context.pick(200_000, 20_000, 100);
             let trace = context.measure(format!("tracing {name}"), || trace(&bed, job, transactions))?;
             let time = Duration::from_millis(context.pick(2_000, 500, 20));
-            let slowed = Slowed { bed: &bed };
+            let slowed = Slowed::open(&bed, time)?;
             let throughput = context.measure(format!("running {name}"), || slowed.throughput(Duration::ZERO, time))?;
+            slowed.close()?;
             context.prepare("auditing");
             bed.audit()?;
             figures.push(figure(name, workload, &trace));

@@ -49,7 +49,7 @@ impl Experiment for Latency {
             let bed = NvmBed::populate(IN_PLACE, job)?;
             let transactions = context.pick(100_000, 10_000, 100);
             let trace = context.measure(format!("tracing {name}"), || trace(&bed, job, transactions))?;
-            let slowed = Slowed { bed: &bed };
+            let slowed = Slowed::open(&bed, 4 * time)?;
             let mut measured = vec![vec![Vec::new(); cached.len()]; latencies.len()];
             for _ in 0..rounds {
                 let base = context.measure(format!("{name}, no delay"), || slowed.throughput(Duration::ZERO, time))?;
@@ -61,6 +61,7 @@ impl Experiment for Latency {
                     }
                 }
             }
+            slowed.close()?;
             context.prepare("auditing");
             bed.audit()?;
             let series = latencies.iter().zip(measured).map(|(latency, line)| {

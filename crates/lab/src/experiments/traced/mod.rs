@@ -51,6 +51,7 @@ struct Trace {
     distances: Vec<Option<usize>>,
 }
 
+#[cfg_attr(not(any(duramen_trace, test)), allow(dead_code, reason = "used by the trace build"))]
 impl Trace {
     /// Makes a trace of `visits`, of which the first `warm_up` only warm caches up.
     fn new(mut visits: Vec<Visit>, warm_up: usize, transactions: u64) -> Self {
