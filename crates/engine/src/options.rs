@@ -167,8 +167,14 @@ macro_rules! names {
     };
 }
 
-names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async);
-names!(Partition, "log_partition", "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page);
+names!(
+    CommitMode, "commit",
+    "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async
+);
+names!(
+    Partition, "log_partition",
+    "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page
+);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:
@@ -391,8 +397,8 @@ impl Options {
                 let gauge = Gauge::new(Some(observer), RecoveryPass::LogEnd, None, 1);
                 ReadObserver::new(move |bytes| gauge.add(bytes))
             }),
-            shared_synchronizations: self.commit == CommitMode::Pipelined,
-            synchronization_kind: Kind::Synchronization as u8,
+            shared_sync_records: self.commit == CommitMode::Pipelined,
+            sync_record_kind: Kind::SyncRecord as u8,
             group_commit: GroupCommit {
                 transactions: self.group_commit_transactions,
                 bytes: self.group_commit_bytes,

@@ -120,7 +120,7 @@ probes! {
     PageRebuilt,
     /// A page was redone when it was read in, or in the background, after the database had been
     /// opened.
-    PageRedoneOnTouch,
+    PageRedoneOnFetch,
     /// A checkpoint was taken while pages still had to be redone.
     CheckpointBeforeRedo,
     /// The disk had no room.

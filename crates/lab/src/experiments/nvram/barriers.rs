@@ -1,6 +1,8 @@
 //! P5: throughput by the length of a barrier.
 
-use super::{PAPER, World, curves, near_instant, verdicts};
+use super::measure::{curves, near_instant};
+use super::verdicts;
+use super::world::World;
 use crate::contender::CONTENDERS;
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
@@ -56,7 +58,6 @@ impl Experiment for Barriers {
                 series,
             });
         }
-        setting.push(format!("{PAPER} measures up to 5 us on six cores."));
         Ok(Findings { setting, figures, checks })
     }
 }

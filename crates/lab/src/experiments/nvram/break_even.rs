@@ -1,7 +1,8 @@
 //! P7: how long a barrier may take before Disk-Replacement is better than In-Place.
 
+use super::measure::{curves, near_instant};
 use super::verdicts::{self, Row, break_even};
-use super::{World, curves, near_instant};
+use super::world::World;
 use crate::contender::IN_PLACE;
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Ground, Interrupted, Site};
+use super::ground::{Ground, Interrupted, Site};
 use crate::contender::{CONTENDERS, Clients, Contender, Sizes};
 use crate::error::Result;
 use crate::experiment::Context;

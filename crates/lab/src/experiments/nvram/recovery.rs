@@ -1,6 +1,8 @@
 //! P1: the time of recovery by the rate at which pages are flushed, and what the log costs.
 
-use super::{Interrupted, World, verdicts};
+use super::ground::Interrupted;
+use super::verdicts;
+use super::world::World;
 use crate::contender::{IN_PLACE, LAZY, disk_replacement};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};

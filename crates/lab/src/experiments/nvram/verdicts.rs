@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Interrupted;
+use super::ground::Interrupted;
 use crate::bounds::{Bound, Check};
 use crate::contender::{DISK_REPLACEMENT, IN_PLACE};
 use crate::figure::Series;

@@ -23,10 +23,6 @@ pub(super) const FOUR_SOCKETS: Machine =
 /// That of the paper on logging in persistent memory: four sockets of six cores, 48 contexts.
 pub(super) const XEON: Machine = Machine { name: "xeon-e7-4807", suffix: "", title: "four Xeon E7-4807", sockets: 4 };
 
-/// That of the paper on storage management in persistent memory: one socket of six cores, 12
-/// contexts.
-pub(super) const E5645: Machine = Machine { name: "xeon-e5645", suffix: "", title: "Xeon E5645", sockets: 1 };
-
 /// A machine of today, which no paper has: 256 contexts on two sockets.
 pub(super) const SERVER: Machine =
     Machine { name: "server-2x64", suffix: "-server", title: "2 x 64 cores of today", sockets: 2 };

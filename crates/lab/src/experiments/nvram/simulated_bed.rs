@@ -18,10 +18,10 @@ use crate::contender::{Clients, Contender};
 use crate::error::{Error, Result};
 use crate::nvm_bed::{self, Job, Measured};
 use crate::nvm_disk::NvmDisk;
-use crate::simulated_bed::{finished, plan};
+use crate::simulation::{finished, plan};
 
 /// A populated database of one scheme.
-pub(crate) struct Populated {
+pub(super) struct Populated {
     machine: &'static str,
     job: Job,
     /// What lies on the disk, with the memory that it lies in.
@@ -31,7 +31,7 @@ pub(crate) struct Populated {
 }
 
 /// Populates a database, without charges.
-pub(crate) fn populate(machine: &'static str, contender: Contender, job: Job) -> Result<Populated> {
+pub(super) fn populate(machine: &'static str, contender: Contender, job: Job) -> Result<Populated> {
     let home = Bed::new(job.sizes.pool)?;
     let heap = heap_in(home.path());
     let loader = Plan { schedule: Schedule::Free, ..plan(machine)? };
@@ -53,7 +53,7 @@ fn heap_in(directory: &Path) -> PathBuf {
 
 impl Populated {
     /// Runs the workload on a copy with barriers of this length, and audits.
-    pub(crate) fn measure(
+    pub(super) fn measure(
         &self,
         contender: Contender,
         clients: Clients,
@@ -75,7 +75,7 @@ impl Populated {
 
     /// Runs the workload on a copy with barriers that take no time, drops the database without
     /// closing it, opens it again and audits; returns the microseconds of recovery.
-    pub(crate) fn interrupt(&self, contender: Contender, clients: Clients, time: Duration) -> Result<(Measured, u64)> {
+    pub(super) fn interrupt(&self, contender: Contender, clients: Clients, time: Duration) -> Result<(Measured, u64)> {
         self.on_copy(move |job, disk, heap| {
             let options = || contender.options(job.sizes, clients.commit, contender.timing(Duration::ZERO), heap);
             let db = Db::open_on(disk.handle(), options())?;

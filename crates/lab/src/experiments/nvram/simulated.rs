@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
-use super::machines::E5645;
+#[cfg(duramen_machine)]
+use super::ground::Interrupted;
+use super::ground::{Ground, Site};
+#[cfg(duramen_machine)]
+use super::simulated_bed::{Populated, populate};
 #[cfg(duramen_machine)]
 use crate::contender::{CONTENDERS, Contender};
 use crate::contender::{Clients, Sizes};
 use crate::error::Result;
 use crate::experiment::Context;
-#[cfg(duramen_machine)]
-use crate::experiments::nvram::Interrupted;
-use crate::experiments::nvram::{Ground, Site};
 use crate::nvm_bed::Job;
+
+/// The processor that the paper used: one socket of six cores, 12 contexts.
+const MACHINE: &str = "xeon-e5645";
 
 /// The paper runs 10 to 12 threads, whichever number is best.
 const CLIENTS: &[Clients] = &[Clients::blocking(12), Clients::pipelined(80, 10), Clients::pipelined(96, 12)];
@@ -27,7 +31,7 @@ struct Simulated {
 }
 
 /// Returns the simulated processor.
-pub(crate) fn ground(context: &Context<'_>) -> Box<dyn Ground> {
+pub(super) fn ground(context: &Context<'_>) -> Box<dyn Ground> {
     Box::new(Simulated {
         clients: context.pick(CLIENTS, &CLIENTS[1..2], &CLIENTS[1..2]),
         time: Duration::from_millis(context.pick(8, 4, 1)),
@@ -53,17 +57,14 @@ impl Simulated {
 impl Ground for Simulated {
     #[cfg(duramen_machine)]
     fn site(&self, workload: &'static str) -> Result<Box<dyn Site>> {
-        let databases: Result<Vec<_>> = distinct()
-            .map(|contender| {
-                Ok((contender, crate::simulated_nvm_bed::populate(E5645.name, contender, self.job(workload))?))
-            })
-            .collect();
+        let databases: Result<Vec<_>> =
+            distinct().map(|contender| Ok((contender, populate(MACHINE, contender, self.job(workload))?))).collect();
         Ok(Box::new(There { databases: databases?, clients: self.clients, time: self.time, long: self.long }))
     }
 
     #[cfg(not(duramen_machine))]
     fn site(&self, _: &'static str) -> Result<Box<dyn Site>> {
-        Err(crate::error::Error::NotSimulated { machine: E5645.name })
+        Err(crate::error::Error::NotSimulated { machine: MACHINE })
     }
 
     fn rounds(&self) -> usize {
@@ -82,7 +83,7 @@ impl Ground for Simulated {
                 "Simulated machine: {} with 12 contexts. Memory is modelled: a barrier takes the time on the \
                  horizontal axis, and all threads together store at most 1.5 GB/s. Disk-Replacement is the scheme \
                  `wal` on files whose flushes of the log take 2 barriers and whose pages take 4 each.",
-                E5645.name
+                MACHINE
             ),
             format!(
                 "Each point is the best of {} settings (12 threads that block; 10 and 12 threads with 8 pipelined \
@@ -105,7 +106,7 @@ fn distinct() -> impl Iterator<Item = Contender> {
 /// The databases of a workload.
 #[cfg(duramen_machine)]
 struct There {
-    databases: Vec<(Contender, crate::simulated_nvm_bed::Populated)>,
+    databases: Vec<(Contender, Populated)>,
     clients: &'static [Clients],
     time: Duration,
     long: Duration,
@@ -113,7 +114,7 @@ struct There {
 
 #[cfg(duramen_machine)]
 impl There {
-    fn database(&self, contender: Contender) -> &crate::simulated_nvm_bed::Populated {
+    fn database(&self, contender: Contender) -> &Populated {
         let found = self.databases.iter().find(|(other, _)| other.is_like(contender));
         &found.expect("each scheme has a database").1
     }
