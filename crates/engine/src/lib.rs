@@ -130,7 +130,7 @@ pub use options::{
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use storage::catalog::Table;
 pub use timestamp::Timestamp;
-pub use txn::{Commit, Savepoint, Scan, Txn};
+pub use txn::{Commit, KeyRange, Savepoint, Scan, Txn};
 
 pub use duramen_pmem as pmem;
 pub use duramen_types::{Gsn, LogId, MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN};

@@ -338,6 +338,29 @@ impl Options {
     /// The most threads that recovery can use: each needs some pages of the pool.
     pub const MOST_RECOVERY_THREADS: usize = 32;
 
+    /// Returns options for programs with little data, such as tools and tests: 4 MiB of memory for
+    /// pages and a log of some megabytes.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// let db = duramen::Db::open(home.path(), duramen::Options::small())?;
+    /// # db.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn small() -> Self {
+        Self {
+            pool_bytes: 4 << 20,
+            log_buffer_bytes: 256 << 10,
+            log_segment_bytes: 1 << 20,
+            checkpoint_bytes: 4 << 20,
+            redo_memory_bytes: Some(4 << 20),
+            run_async_threads: 2,
+            ..Self::default()
+        }
+    }
+
     /// Returns whether [`Options::instant_recovery`] is on, by either spelling.
     #[expect(deprecated, reason = "the earlier spelling counts, too")]
     pub(crate) fn recovers_instantly(&self) -> bool {

@@ -13,12 +13,14 @@
 
 mod commit;
 mod finish;
+mod key_range;
 mod read;
 mod savepoint;
 mod scan;
 mod write;
 
 pub use commit::Commit;
+pub use key_range::KeyRange;
 pub use scan::Scan;
 
 use std::time::Duration;

@@ -22,7 +22,7 @@
 //! passes over it otherwise. It locks no gap.
 
 use std::collections::VecDeque;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use crate::sim_cost;
 use duramen_sync::atomic::Ordering;
@@ -31,6 +31,7 @@ use duramen_sync::{Backoff, cost};
 use duramen_types::{Gsn, planted};
 
 use super::Txn;
+use super::key_range::{self, KeyRange};
 use super::read::materialize;
 use crate::btree::{Direction, Neighbour};
 use crate::error::Result;
@@ -62,6 +63,8 @@ pub struct Scan<'t> {
     ready: VecDeque<(Vec<u8>, Vec<u8>)>,
     finished: bool,
     skips_locked: bool,
+    /// The most records that are read and locked at a time.
+    batch: usize,
     /// Records that were locked one by one since the scan has last tried to lock the table.
     locked: usize,
 }
@@ -92,12 +95,12 @@ impl Txn {
     /// let mut txn = db.begin();
     /// txn.put(&table, b"apple", b"1")?;
     /// txn.put(&table, b"pear", b"2")?;
-    /// let keys: Vec<_> = txn.scan(&table, &b"a"[..]..&b"b"[..]).map(|item| item.unwrap().0).collect();
+    /// let keys: Vec<_> = txn.scan(&table, b"a"..b"b").map(|item| item.unwrap().0).collect();
     /// assert_eq!(keys, [b"apple"]);
     /// # txn.commit()
     /// # }
     /// ```
-    pub fn scan<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
+    pub fn scan(&mut self, table: &Table, range: impl KeyRange) -> Scan<'_> {
         Scan::new(self, Some(table.clone()), range, Direction::Forward)
     }
 
@@ -123,8 +126,34 @@ impl Txn {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn scan_skip_locked<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
-        Scan { skips_locked: true, ..Scan::new(self, Some(table.clone()), range, Direction::Forward) }
+    pub fn scan_skip_locked(&mut self, table: &Table, range: impl KeyRange) -> Scan<'_> {
+        Scan { skips_locked: true, batch: 1, ..Scan::new(self, Some(table.clone()), range, Direction::Forward) }
+    }
+
+    /// Returns the records whose keys begin with `prefix`, in ascending order. [`Txn::scan`]
+    /// describes which records the scan sees.
+    pub fn scan_prefix(&mut self, table: &Table, prefix: &[u8]) -> Scan<'_> {
+        self.scan(table, key_range::of_prefix(prefix))
+    }
+
+    /// Returns the record with the lowest key, and locks what keeps it the lowest.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn first(&mut self, table: &Table) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.one_of(table, Direction::Forward)
+    }
+
+    /// Returns the record with the highest key, and locks what keeps it the highest.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn last(&mut self, table: &Table) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.one_of(table, Direction::Backward)
+    }
+
+    fn one_of(&mut self, table: &Table, direction: Direction) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        Scan { batch: 1, ..Scan::new(self, Some(table.clone()), .., direction) }.next().transpose()
     }
 
     /// Returns all records of a tree that the transaction has locked as a whole.
@@ -134,29 +163,26 @@ impl Txn {
 
     /// Returns the records whose keys lie in `range`, in descending order. [`Txn::scan`] describes
     /// which records the scan sees.
-    pub fn scan_rev<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
+    pub fn scan_rev(&mut self, table: &Table, range: impl KeyRange) -> Scan<'_> {
         Scan::new(self, Some(table.clone()), range, Direction::Backward)
     }
 }
 
 impl<'t> Scan<'t> {
-    fn new<'k>(
-        txn: &'t mut Txn,
-        table: Option<Table>,
-        range: impl RangeBounds<&'k [u8]>,
-        direction: Direction,
-    ) -> Self {
+    fn new(txn: &'t mut Txn, table: Option<Table>, range: impl KeyRange, direction: Direction) -> Self {
+        let (lower, upper) = range.into_bounds();
         Self {
             txn,
             table,
             tree: None,
             direction,
-            lower: range.start_bound().map(|key| key.to_vec()),
-            upper: range.end_bound().map(|key| key.to_vec()),
+            lower,
+            upper,
             position: None,
             ready: VecDeque::new(),
             finished: false,
             skips_locked: false,
+            batch: BATCH,
             locked: 0,
         }
     }
@@ -176,13 +202,7 @@ impl<'t> Scan<'t> {
         let engine = self.txn.engine.clone();
         let table = LockId::table(tree.table);
         let is_escalated = self.is_serializable() && self.txn.holds(table, LockMode::Shared);
-        let mut limit = if self.skips_locked {
-            1
-        } else if is_escalated {
-            usize::MAX
-        } else {
-            BATCH
-        };
+        let mut limit = if is_escalated { usize::MAX } else { self.batch };
         let mut backoff = Backoff::new();
         while self.ready.is_empty() && !self.finished {
             let mut seen = Vec::new();
