@@ -49,6 +49,9 @@ fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
         () if !has_heap && !has_ring && of_both.contains(&true) => {
             usage("`--domain` and `--region` require `--log-device nvm` or `--scheme in-place`")
         }
+        () if has_heap && (open.recovery_threads.is_some() || open.instant_recovery) => usage(
+            "`--recovery-threads` and `--instant-recovery` are for recovery from a log; the scheme `in-place` has none",
+        ),
         () if has_heap && open.log.region.len() > 1 => usage("a heap is one region: give `--region` once"),
         () => Ok(()),
     }

@@ -551,6 +551,13 @@ impl Options {
         if of_groups(self) != of_groups(&usual) {
             return wrong("group_commit", "the scheme `in-place` has no group commit: leave the options out");
         }
+        if self.recovery_threads.is_some() {
+            return wrong("recovery_threads", "the scheme `in-place` has no log to recover from: leave the option out");
+        }
+        if self.recovers_instantly() {
+            let reason = "the scheme `in-place` has no redo that could be left for later: leave the option out";
+            return wrong("instant_recovery", reason);
+        }
         if self.redo_memory_bytes.is_some() {
             return wrong("redo_memory_bytes", "the scheme `in-place` has no redo of a log: leave the option out");
         }

@@ -361,6 +361,8 @@ fn what_needs_a_log_is_refused_before_anything_is_made() {
         ("checkpoint_bytes", Options { checkpoint_bytes: 1 << 20, ..good.clone() }),
         ("log", Options { log_max_bytes: 1 << 30, ..good.clone() }),
         ("group_commit", Options { group_commit_transactions: 5, ..good.clone() }),
+        ("recovery_threads", Options { recovery_threads: Some(2), ..good.clone() }),
+        ("instant_recovery", Options { instant_recovery: true, ..good.clone() }),
         ("redo_memory_bytes", Options { redo_memory_bytes: Some(1 << 20), ..good.clone() }),
         ("scheme", in_file(&path, 1000)),
         ("scheme", in_file(&path, u64::MAX)),
