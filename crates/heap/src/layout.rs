@@ -23,12 +23,14 @@
 //! | 256 x n + 254 | the first of n slabs with one large object, which is live if bit 0 of the bitmap is set. The other slabs are then part of the object, their first lines, too; if it is not live, they are slabs of their own |
 
 use duramen_types::crc32c_append;
-use duramen_types::undo_record::{LINE_BYTES, RECORD_BYTES};
+use duramen_types::undo_record::{LINE_BYTES, RECORD_LINES};
 
 use crate::options::LogShape;
 
 /// Bytes of a line.
 pub(crate) const LINE: u64 = LINE_BYTES as u64;
+/// Bytes of an undo record.
+pub(crate) const RECORD_BYTES: usize = RECORD_LINES * LINE_BYTES;
 /// Bytes of a slab.
 pub(crate) const SLAB: u64 = 64 << 10;
 /// Lines of a slab before its first object.

@@ -1,7 +1,7 @@
 //! Options of heaps.
 
 use duramen_pmem::{Domain, Guarantee, Placement, Survive, Timing};
-use duramen_types::undo_record::{NUMBERS, OWNERS, RECORD_BYTES};
+use duramen_types::undo_record::{LINE_BYTES, MAX_RECORDS, MAX_SLOTS, RECORD_LINES};
 
 use crate::error::{Error, Result};
 
@@ -19,25 +19,25 @@ pub struct LogShape {
 impl Default for LogShape {
     /// 32 slots and 256 buckets as in the paper (section IV-C), of 64 records each: 8 MiB.
     fn default() -> Self {
-        Self { slots: OWNERS, buckets: 256, records: 64 }
+        Self { slots: MAX_SLOTS as u32, buckets: 256, records: 64 }
     }
 }
 
 impl LogShape {
     /// Returns the number of bytes of the records.
     pub fn bytes(self) -> u64 {
-        u64::from(self.buckets) * u64::from(self.records) * RECORD_BYTES as u64
+        u64::from(self.buckets) * u64::from(self.records) * (RECORD_LINES * LINE_BYTES) as u64
     }
 
     pub(crate) fn check(self) -> Result<()> {
         let refused = |reason: &str| Err(Error::InvalidOption { option: "log", reason: reason.to_owned() });
-        if !(1..=OWNERS).contains(&self.slots) {
+        if !(1..=MAX_SLOTS as u32).contains(&self.slots) {
             return refused("a log has 1 to 32 slots");
         }
         if self.buckets < self.slots || self.buckets > 1 << 16 {
             return refused("a log has at least as many buckets as slots, and at most 65,536");
         }
-        if self.records == 0 || u64::from(self.buckets) * u64::from(self.records) > u64::from(NUMBERS) {
+        if self.records == 0 || u64::from(self.buckets) * u64::from(self.records) > u64::from(MAX_RECORDS) {
             return refused("a bucket has at least one record, and all buckets together at most 2^24");
         }
         Ok(())

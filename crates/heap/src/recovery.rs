@@ -21,7 +21,7 @@ use duramen_types::undo_record::LINE_BYTES;
 use crate::error::{Error, Result};
 use crate::layout::{LINE, Layout};
 use crate::medium::{Barrier, Medium};
-use crate::undo_log::{OldLine, end_update, owner_of_record, read_record};
+use crate::undo_log::{OldLine, end_update, read_record, slot_of_record};
 
 /// What recovery has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -99,7 +99,7 @@ fn buckets_by_slot(medium: &Medium, layout: &Layout, next: &[u64]) -> Result<Vec
     let mut buckets = vec![BTreeMap::new(); next.len()];
     for bucket in 0..layout.header.log.buckets {
         let at = layout.record(bucket, 0);
-        let Some(slot) = owner_of_record(medium, at) else { continue };
+        let Some(slot) = slot_of_record(medium, at) else { continue };
         let Some(number) = next.get(slot as usize) else { continue };
         let Some((record, _)) = read_record(medium, layout, at, (slot, *number)) else { continue };
         let (place, rest) = (record / layout.header.log.records, record % layout.header.log.records);

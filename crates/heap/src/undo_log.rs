@@ -17,11 +17,16 @@
 use duramen_sync::Mutex;
 use duramen_types::crc32c;
 use duramen_types::planted;
-use duramen_types::undo_record::{ENTRIES, HEADER_AT, LINE_BYTES, RECORD_BYTES, UndoHeader};
+use duramen_types::undo_record::{LINE_BYTES, LINES_PER_RECORD, UndoHeader};
 
 use crate::error::{Error, Result};
-use crate::layout::{LINE, Layout};
+use crate::layout::{LINE, Layout, RECORD_BYTES};
 use crate::medium::{Barrier, Medium};
+
+/// Where the header of a record is: behind the lines.
+const HEADER_AT: usize = LINES_PER_RECORD * LINE_BYTES;
+/// Where the tag is in the header.
+const TAG_AT: usize = 60;
 
 /// A line, and what it held.
 pub(crate) type OldLine = (u64, [u8; LINE_BYTES]);
@@ -72,14 +77,14 @@ impl UpdateLog {
         lines: &[OldLine],
     ) -> Result<()> {
         let per_bucket = layout.header.log.records;
-        let wanted = self.records + lines.len().div_ceil(ENTRIES) as u32;
+        let wanted = self.records + lines.len().div_ceil(LINES_PER_RECORD) as u32;
         while self.buckets.len() < wanted.div_ceil(per_bucket) as usize {
             let Some(bucket) = pool.take() else {
                 return Err(Error::LogFull { lines: lines.len() });
             };
             self.buckets.push(bucket);
         }
-        for entries in lines.chunks(ENTRIES) {
+        for entries in lines.chunks(LINES_PER_RECORD) {
             let bucket = self.buckets[(self.records / per_bucket) as usize];
             let at = layout.record(bucket, self.records % per_bucket);
             write_record(medium, layout, at, (self.slot, self.number, self.records), entries);
@@ -121,17 +126,18 @@ pub(crate) fn end_update(medium: &Medium, layout: &Layout, slot: u32, number: u6
 
 fn write_record(medium: &Medium, layout: &Layout, at: u64, update: (u32, u64, u32), entries: &[OldLine]) {
     let (slot, number, record) = update;
-    let mut addresses = [0; ENTRIES];
+    let mut header = UndoHeader::new(slot as u8, record, 0);
     let mut lines = [0; HEADER_AT];
-    for (index, (line, old)) in entries.iter().enumerate() {
-        addresses[index] = line * LINE;
+    for (line, old) in entries {
+        let index = header.push(line * LINE).expect("a record has space for a batch's part");
         lines[index * LINE_BYTES..][..LINE_BYTES].copy_from_slice(old);
     }
     let lines = &lines[..entries.len() * LINE_BYTES];
-    let mut header = UndoHeader::new(&addresses[..entries.len()], slot, record, 0);
-    header.tag = tag(layout, (slot, number), &header, lines);
+    let mut header = header.encode();
+    let tag = tag(layout, (slot, number), &header, lines);
+    header[TAG_AT..].copy_from_slice(&tag.to_le_bytes());
     medium.stream(at, &[lines]);
-    medium.stream(at + HEADER_AT as u64, &[&header.encode()]);
+    medium.stream(at + HEADER_AT as u64, &[&header]);
 }
 
 /// Reads a record; `None` if it is not a valid one of this update.
@@ -143,9 +149,12 @@ pub(crate) fn read_record(
 ) -> Option<(u32, Vec<OldLine>)> {
     let mut bytes = [0; RECORD_BYTES];
     medium.read(at, &mut bytes);
-    let header = UndoHeader::decode(bytes[HEADER_AT..].first_chunk()?)?;
-    let lines = &bytes[..header.addresses().len() * LINE_BYTES];
-    if header.owner() != slot || tag(layout, (slot, number), &header, lines) != header.tag {
+    let (lines, header_bytes) = bytes.split_at(HEADER_AT);
+    let mut untagged = *header_bytes.first_chunk()?;
+    let header = UndoHeader::decode(&untagged).ok()?;
+    untagged[TAG_AT..].fill(0);
+    let lines = &lines[..header.addresses().len() * LINE_BYTES];
+    if u32::from(header.slot()) != slot || tag(layout, (slot, number), &untagged, lines) != header.tag() {
         return None;
     }
     let old = lines.as_chunks::<LINE_BYTES>().0.iter();
@@ -154,22 +163,21 @@ pub(crate) fn read_record(
 }
 
 /// Returns the slot that a record names, valid or not.
-pub(crate) fn owner_of_record(medium: &Medium, at: u64) -> Option<u32> {
+pub(crate) fn slot_of_record(medium: &Medium, at: u64) -> Option<u32> {
     let mut bytes = [0; LINE_BYTES];
     medium.read(at + HEADER_AT as u64, &mut bytes);
-    UndoHeader::decode(&bytes).map(|header| header.owner())
+    UndoHeader::decode(&bytes).ok().map(|header| u32::from(header.slot()))
 }
 
-fn tag(layout: &Layout, (slot, number): (u32, u64), header: &UndoHeader, lines: &[u8]) -> u32 {
+/// Returns the tag of a record with this header, whose own tag is zero.
+fn tag(layout: &Layout, (slot, number): (u32, u64), header: &[u8; LINE_BYTES], lines: &[u8]) -> u32 {
     let mut bytes = [0; 32 + RECORD_BYTES];
     bytes[..16].copy_from_slice(&layout.header.id);
     bytes[16..24].copy_from_slice(&u64::from(slot).to_le_bytes());
     let number = if planted!(TagUnseeded) { 0 } else { number };
     bytes[24..32].copy_from_slice(&number.to_le_bytes());
-    let mut untagged = *header;
-    untagged.tag = 0;
-    bytes[32..32 + LINE_BYTES].copy_from_slice(&untagged.encode());
-    let behind = 32 + LINE_BYTES;
-    bytes[behind..behind + lines.len()].copy_from_slice(lines);
-    crc32c(&bytes[..behind + lines.len()])
+    let len = 32 + LINE_BYTES + lines.len();
+    bytes[32..32 + LINE_BYTES].copy_from_slice(header);
+    bytes[32 + LINE_BYTES..len].copy_from_slice(lines);
+    crc32c(&bytes[..len])
 }

@@ -1,96 +1,140 @@
-//! The layout of an undo record: seven old cache lines and a header line with their addresses
-//! (Joshi et al., ATOM, HPCA 2017, section IV-C). The simulated hardware log and the heap for
-//! programs (`duramen-heap`) share it.
+//! The header of an undo record: where its lines belong.
 //!
-//! | bytes | content |
-//! |---|---|
-//! | 0..448 | seven lines; those from the count on are not used |
-//! | 448..504 | the addresses of the lines, as words; zero from the count on |
-//! | 504..512 | word 7 of the header: bits 0 to 2 count, 3 to 7 owner, 8 to 31 number of the record within its update, 32 to 63 tag |
+//! A record has 512 bytes: seven lines of old values and one line of header (ATOM, HPCA 2017,
+//! section IV-C). The header is eight little-endian words of 64 bits:
 //!
-//! The owner is an atomic update structure of the hardware, or a slot of a heap. The tag ties the
-//! record to one update: the hardware has the number of the update there, because its registers say
-//! which records are valid. Software has no such registers; its tag is a checksum.
+//! | word | bits | content |
+//! |---|---|---|
+//! | 0-6 | | address in bytes of the line that the old value with this number belongs to |
+//! | 7 | 0-2 | how many of the lines are valid, 1 to 7 |
+//! | 7 | 3-7 | slot of the update |
+//! | 7 | 8-31 | number of the record within its update |
+//! | 7 | 32-63 | a tag of the writer: hardware keeps the number of the update there |
+//!
+//! The paper reserves the bits of word 7 that are not the count. Without slot and number, recovery
+//! could not tell to which update a full bucket belongs, and in which order its records were
+//! written.
 
-/// Bytes of a cache line.
+/// Bytes of a line.
 pub const LINE_BYTES: usize = 64;
-/// Lines that a record can hold.
-pub const ENTRIES: usize = 7;
-/// Bytes of a record.
-pub const RECORD_BYTES: usize = LINE_BYTES * (ENTRIES + 1);
-/// Where the header begins within a record.
-pub const HEADER_AT: usize = LINE_BYTES * ENTRIES;
-/// The owners that a record can name are below this.
-pub const OWNERS: u32 = 32;
-/// The numbers that a record can have are below this.
-pub const NUMBERS: u32 = 1 << 24;
 
-/// The header of a record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Lines of old values in a record.
+pub const LINES_PER_RECORD: usize = 7;
+
+/// Lines of a record with its header, which is the last of them.
+pub const RECORD_LINES: usize = LINES_PER_RECORD + 1;
+
+/// Slots that a header can name.
+pub const MAX_SLOTS: usize = 32;
+
+/// Record numbers are below this.
+pub const MAX_RECORDS: u32 = 1 << 24;
+
+/// The header of an undo record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UndoHeader {
-    addresses: [u64; ENTRIES],
+    addresses: [u64; LINES_PER_RECORD],
     count: u8,
-    owner: u8,
+    slot: u8,
     number: u32,
-    /// What ties the record to its update.
-    pub tag: u32,
+    tag: u32,
 }
 
+/// Why bytes are no header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UndoHeaderError {
+    /// It says that no line is valid.
+    Empty,
+    /// The address with this number is not that of a line.
+    Unaligned(usize),
+}
+
+impl std::fmt::Display for UndoHeaderError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the record has no valid line"),
+            Self::Unaligned(index) => write!(f, "address {index} of the record is not a multiple of {LINE_BYTES}"),
+        }
+    }
+}
+
+impl std::error::Error for UndoHeaderError {}
+
 impl UndoHeader {
-    /// Returns the header of a record of the lines at `addresses`.
-    ///
-    /// # Panics
-    /// When there are no addresses or more than [`ENTRIES`], or when owner or number is not below
-    /// its limit.
-    pub fn new(addresses: &[u64], owner: u32, number: u32, tag: u32) -> Self {
-        assert!((1..=ENTRIES).contains(&addresses.len()), "a record has one to seven lines");
-        assert!(owner < OWNERS && number < NUMBERS, "owner and number fit into their bits");
-        let mut all = [0; ENTRIES];
-        all[..addresses.len()].copy_from_slice(addresses);
-        Self { addresses: all, count: addresses.len() as u8, owner: owner as u8, number, tag }
+    /// Returns the header of a record without lines. `slot` is below [`MAX_SLOTS`], `number` below
+    /// [`MAX_RECORDS`].
+    pub fn new(slot: u8, number: u32, tag: u32) -> Self {
+        assert!(usize::from(slot) < MAX_SLOTS && number < MAX_RECORDS, "slot {slot} or record {number} does not fit");
+        Self { slot, number, tag, ..Self::default() }
     }
 
-    /// Returns the addresses of the record's lines.
+    /// Adds the address of a line, which is a multiple of [`LINE_BYTES`], and returns its number in
+    /// the record; nothing if the record is full.
+    pub fn push(&mut self, address: u64) -> Option<usize> {
+        let index = usize::from(self.count);
+        *self.addresses.get_mut(index)? = address;
+        self.count += 1;
+        Some(index)
+    }
+
+    /// The addresses of its valid lines, oldest first.
     pub fn addresses(&self) -> &[u64] {
         &self.addresses[..usize::from(self.count)]
     }
 
-    /// Returns the record's owner.
-    pub fn owner(&self) -> u32 {
-        u32::from(self.owner)
+    /// The slot of its update.
+    pub fn slot(&self) -> u8 {
+        self.slot
     }
 
-    /// Returns the number of the record within its update, from 0.
+    /// Its number within the update.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Returns the header's bytes.
+    /// The writer's tag.
+    pub fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    /// Returns its bytes.
     pub fn encode(&self) -> [u8; LINE_BYTES] {
         let mut bytes = [0; LINE_BYTES];
-        let (words, _) = bytes.as_chunks_mut::<8>();
-        for (word, address) in words.iter_mut().zip(self.addresses) {
-            *word = address.to_le_bytes();
+        let last =
+            u64::from(self.count) | u64::from(self.slot) << 3 | u64::from(self.number) << 8 | u64::from(self.tag) << 32;
+        let words = self.addresses.iter().chain(std::iter::once(&last));
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
         }
-        let low = u32::from(self.count) | u32::from(self.owner) << 3 | self.number << 8;
-        words[ENTRIES] = (u64::from(low) | u64::from(self.tag) << 32).to_le_bytes();
         bytes
     }
 
-    /// Returns the header in these bytes; `None` if they are the header of no record. The tag says
-    /// whether the record is valid; it is not checked here.
-    pub fn decode(bytes: &[u8; LINE_BYTES]) -> Option<Self> {
-        let (words, _) = bytes.as_chunks::<8>();
-        let word = |index: usize| words.get(index).map_or(0, |word| u64::from_le_bytes(*word));
-        let addresses: [u64; ENTRIES] = std::array::from_fn(word);
-        let last = word(ENTRIES);
-        let count = (last & 7) as u8;
-        let unused = addresses.iter().skip(usize::from(count));
-        if count == 0 || unused.into_iter().any(|address| *address != 0) {
-            return None;
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// If the bytes are none. They have no checksum: whether they are valid at all, hardware
+    /// registers say, or a checksum in the tag.
+    pub fn decode(bytes: &[u8; LINE_BYTES]) -> Result<Self, UndoHeaderError> {
+        let mut words = [0u64; 8];
+        for (word, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = from.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         }
-        let (owner, number) = ((last >> 3 & 31) as u8, last as u32 >> 8);
-        Some(Self { addresses, count, owner, number, tag: (last >> 32) as u32 })
+        let last = words[LINES_PER_RECORD];
+        let mut header = Self {
+            count: (last & 7) as u8,
+            slot: (last >> 3 & 31) as u8,
+            number: (last >> 8) as u32 & (MAX_RECORDS - 1),
+            tag: (last >> 32) as u32,
+            ..Self::default()
+        };
+        header.addresses.copy_from_slice(&words[..LINES_PER_RECORD]);
+        if header.count == 0 {
+            return Err(UndoHeaderError::Empty);
+        }
+        match header.addresses().iter().position(|address| !address.is_multiple_of(LINE_BYTES as u64)) {
+            Some(index) => Err(UndoHeaderError::Unaligned(index)),
+            None => Ok(header),
+        }
     }
 }
 
@@ -99,28 +143,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_decoded_as_it_was_encoded() {
-        for count in 1..=ENTRIES {
-            let addresses: Vec<u64> = (1..=count as u64).map(|line| line * 64).collect();
-            let header = UndoHeader::new(&addresses, 31, NUMBERS - 1, 0xDEAD_BEEF);
-            assert_eq!(UndoHeader::decode(&header.encode()), Some(header));
-            assert_eq!(header.addresses(), addresses);
-            assert_eq!((header.owner(), header.number(), header.tag), (31, NUMBERS - 1, 0xDEAD_BEEF));
+    fn a_header_comes_back_as_it_was_written() {
+        let mut header = UndoHeader::new(31, MAX_RECORDS - 1, u32::MAX);
+        assert_eq!(UndoHeader::decode(&header.encode()), Err(UndoHeaderError::Empty));
+        for index in 0..LINES_PER_RECORD {
+            assert_eq!(header.push(64 * index as u64), Some(index));
+            assert_eq!(UndoHeader::decode(&header.encode()), Ok(header));
         }
+        assert_eq!(header.push(0), None, "a record has seven lines");
+        assert_eq!((header.slot(), header.number(), header.tag()), (31, MAX_RECORDS - 1, u32::MAX));
     }
 
     #[test]
-    fn what_is_no_header_is_refused() {
-        assert_eq!(UndoHeader::decode(&[0; LINE_BYTES]), None);
-        let mut bytes = UndoHeader::new(&[64], 0, 0, 0).encode();
-        bytes[8] = 1;
-        assert_eq!(UndoHeader::decode(&bytes), None, "an address behind the count");
-    }
-
-    #[test]
-    fn the_last_word_has_the_documented_bits() {
-        let bytes = UndoHeader::new(&[128, 64], 3, 5, 7).encode();
-        let last = u64::from_le_bytes(bytes[56..].try_into().unwrap());
-        assert_eq!(last, 2 | 3 << 3 | 5 << 8 | 7 << 32);
+    fn bytes_that_are_no_header_are_refused() {
+        let mut header = UndoHeader::new(0, 0, 0);
+        header.push(128);
+        let mut bytes = header.encode();
+        bytes[0] = 1;
+        assert_eq!(UndoHeader::decode(&bytes), Err(UndoHeaderError::Unaligned(0)));
+        assert!(UndoHeader::decode(&[0xff; LINE_BYTES]).is_err());
     }
 }

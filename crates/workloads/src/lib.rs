@@ -21,6 +21,7 @@
 //! | `runner`, `agent`, `run_queue` | drives clients and measures; a thread that carries one client or many; clients that wait for a thread |
 //! | `population` | loads with many threads, in portions, resumable, with a marker row that states size and completeness |
 //! | `random` | distributions over rows |
+//! | `regions` | the micro-benchmarks of atomic regions, over any memory that has them |
 //! | `tpcb`, `tatp`, `tpcc`, `ycsb` | each with its rows' bytes (`row`), size (`scale`), population (`load`), transactions (`session`) and consistency conditions (`audit`); `tpcb::ledger` records what was acknowledged |
 
 mod agent;
@@ -30,6 +31,7 @@ mod histogram;
 mod layout;
 mod population;
 mod random;
+pub mod regions;
 mod run_queue;
 mod runner;
 pub mod selection;

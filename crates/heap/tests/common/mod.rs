@@ -41,10 +41,19 @@ impl Contents {
 #[derive(Clone, Debug)]
 enum Step {
     /// Frees what is at the place and allocates anew.
-    Replace { place: usize, bytes: Vec<u8> },
-    Free { place: usize },
+    Replace {
+        place: usize,
+        bytes: Vec<u8>,
+    },
+    Free {
+        place: usize,
+    },
     /// Overwrites a part.
-    Write { place: usize, from: usize, bytes: Vec<u8> },
+    Write {
+        place: usize,
+        from: usize,
+        bytes: Vec<u8>,
+    },
     /// Logs all objects ahead.
     Log,
 }
@@ -290,7 +299,8 @@ pub(crate) fn search(program: &Program, domain: Domain, depth: Depth, tried: &mu
             tried.images += 1;
             let at = || format!("operation {operation}, {survivors:?}");
             if depth.recoveries > 0 && tried.images.is_multiple_of(depth.recoveries) {
-                crash_recovery(&image, domain, &model, acknowledged, tried).map_err(|what| format!("{}: {what}", at()))?;
+                crash_recovery(&image, domain, &model, acknowledged, tried)
+                    .map_err(|what| format!("{}: {what}", at()))?;
             }
             let undone = check(image, domain, &model, acknowledged).map_err(|what| format!("{}: {what}", at()))?;
             tried.undone += u64::from(undone);

@@ -10,7 +10,7 @@
 //! A node begins with words of the structure and ends with the entry: 512 or 4,096 bytes together.
 //! The entry's bytes follow from its key, so that an audit can check them.
 
-use crate::regions::memory::{Addr, AtomicMemory, RegionError};
+use crate::regions::memory::{Addr, AtomicMemory, RegionAccess, RegionError};
 
 /// Bytes of a line.
 pub(crate) const LINE: u64 = 64;
@@ -87,7 +87,7 @@ impl Arena {
         self.node(self.nodes) - self.base
     }
 
-    /// Puts all nodes into the free list; a few in each region, so that it fits into a log.
+    /// Puts all nodes into the free list, each in a region of its own.
     pub(crate) fn make<M: AtomicMemory>(&self, memory: &mut M, lock: M::Lock) -> Result<(), M::Error> {
         for index in (0..self.nodes).rev() {
             memory.atomic(lock, |memory| self.give_back(memory, self.node(index)))?;
@@ -96,7 +96,7 @@ impl Arena {
     }
 
     /// Takes a node.
-    pub(crate) fn take<M: AtomicMemory>(&self, memory: &mut M) -> Result<Option<Addr>, M::Error> {
+    pub(crate) fn take<M: RegionAccess>(&self, memory: &mut M) -> Result<Option<Addr>, M::Error> {
         let node = memory.load(self.base)?;
         if node == 0 {
             return Ok(None);
@@ -107,14 +107,14 @@ impl Arena {
     }
 
     /// Gives a node back.
-    pub(crate) fn give_back<M: AtomicMemory>(&self, memory: &mut M, node: Addr) -> Result<(), M::Error> {
+    pub(crate) fn give_back<M: RegionAccess>(&self, memory: &mut M, node: Addr) -> Result<(), M::Error> {
         let next = memory.load(self.base)?;
         memory.store(node, next)?;
         memory.store(self.base, node)
     }
 
     /// Returns the number of free nodes.
-    pub(crate) fn count_free<M: AtomicMemory>(&self, memory: &mut M) -> Result<u64, M::Error> {
+    pub(crate) fn count_free<M: RegionAccess>(&self, memory: &mut M) -> Result<u64, M::Error> {
         let (mut free, mut at) = (0, memory.load(self.base)?);
         while at != 0 {
             free += 1;
@@ -127,7 +127,7 @@ impl Arena {
     }
 
     /// Checks that all nodes are either free or among `used` ones.
-    pub(crate) fn audit<M: AtomicMemory>(&self, memory: &mut M, used: u64) -> Result<(), M::Error> {
+    pub(crate) fn audit<M: RegionAccess>(&self, memory: &mut M, used: u64) -> Result<(), M::Error> {
         let free = self.count_free(memory)?;
         if free + used == self.nodes {
             return Ok(());
@@ -137,7 +137,7 @@ impl Arena {
 }
 
 /// Writes the entry of `key` behind the first `words` words of a node.
-pub(crate) fn write_entry<M: AtomicMemory>(
+pub(crate) fn write_entry<M: RegionAccess>(
     memory: &mut M,
     node: Addr,
     words: u64,
@@ -148,7 +148,7 @@ pub(crate) fn write_entry<M: AtomicMemory>(
 }
 
 /// Checks the entry of `key`.
-pub(crate) fn check_entry<M: AtomicMemory>(
+pub(crate) fn check_entry<M: RegionAccess>(
     memory: &mut M,
     node: Addr,
     words: u64,

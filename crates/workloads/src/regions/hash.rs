@@ -1,7 +1,7 @@
 //! A hash table: chains of nodes. A node has the words next and key, then the entry.
 
 use crate::regions::arena::{Arena, Scale, broken, check_entry, write_entry};
-use crate::regions::memory::{Addr, AtomicMemory};
+use crate::regions::memory::{Addr, RegionAccess};
 
 pub(crate) const CHAINS: u64 = 64;
 const NEXT: u64 = 0;
@@ -24,7 +24,7 @@ impl Hash {
     }
 
     /// Deletes the key if it is there, else inserts it; a full table stays as it is.
-    pub(crate) fn toggle<M: AtomicMemory>(&self, memory: &mut M, key: u64) -> Result<(), M::Error> {
+    pub(crate) fn toggle<M: RegionAccess>(&self, memory: &mut M, key: u64) -> Result<(), M::Error> {
         let chain = self.arena.word(chain_of(key));
         let mut link = chain;
         loop {
@@ -49,7 +49,7 @@ impl Hash {
     }
 
     /// Returns the keys, sorted.
-    pub(crate) fn audit<M: AtomicMemory>(&self, memory: &mut M) -> Result<Vec<u64>, M::Error> {
+    pub(crate) fn audit<M: RegionAccess>(&self, memory: &mut M) -> Result<Vec<u64>, M::Error> {
         let mut keys = Vec::new();
         for chain in 0..CHAINS {
             let mut node = memory.load(self.arena.word(chain))?;

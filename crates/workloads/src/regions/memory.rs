@@ -8,7 +8,7 @@ pub type Addr = u64;
 /// Why an operation on a structure failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RegionError {
-    /// The memory failed, or asks for the region to be run again.
+    /// The memory failed.
     #[error("the memory failed: {0}")]
     Memory(String),
 
@@ -17,15 +17,10 @@ pub enum RegionError {
     Broken(String),
 }
 
-/// Memory whose changes within an atomic region take effect together. Structures touch memory
-/// through it only, so that the same code runs on real and on simulated memory.
-///
-/// The body of a region may run more than once.
-pub trait AtomicMemory {
+/// What the code within an atomic region may do.
+pub trait RegionAccess {
     /// What the memory may fail with.
     type Error: From<RegionError>;
-    /// Names what a region has to itself; memories that isolate regions in another way ignore it.
-    type Lock: Copy;
 
     /// Loads the word at `at`, on which the next steps depend.
     ///
@@ -39,13 +34,13 @@ pub trait AtomicMemory {
     /// The memory's.
     fn read(&mut self, at: Addr, to: &mut [u8]) -> Result<(), Self::Error>;
 
-    /// Stores a word; only within a region.
+    /// Stores a word.
     ///
     /// # Errors
     /// The memory's.
     fn store(&mut self, at: Addr, value: u64) -> Result<(), Self::Error>;
 
-    /// Writes bytes, whole words; only within a region.
+    /// Writes bytes: whole words.
     ///
     /// # Errors
     /// The memory's.
@@ -53,15 +48,26 @@ pub trait AtomicMemory {
 
     /// Accounts for instructions between accesses.
     fn work(&mut self, instructions: u64);
+}
 
-    /// Runs `body` as an atomic region.
+/// Memory whose changes within an atomic region take effect together. Structures touch memory
+/// through it only, so that the same code runs on real and on simulated memory.
+pub trait AtomicMemory {
+    /// What the memory may fail with.
+    type Error: From<RegionError>;
+    /// Names what a region has to itself; a memory that isolates regions in another way ignores it.
+    type Lock: Copy;
+    /// The memory within a region.
+    type Region<'region>: RegionAccess<Error = Self::Error>;
+
+    /// Runs `body` as an atomic region; perhaps several times, of which one takes effect.
     ///
     /// # Errors
     /// Those of `body`, and the memory's.
     fn atomic<R>(
         &mut self,
         lock: Self::Lock,
-        body: impl FnMut(&mut Self) -> Result<R, Self::Error>,
+        body: impl FnMut(&mut Self::Region<'_>) -> Result<R, Self::Error>,
     ) -> Result<R, Self::Error>;
 }
 
@@ -82,9 +88,8 @@ impl PlainMemory {
     }
 }
 
-impl AtomicMemory for PlainMemory {
+impl RegionAccess for PlainMemory {
     type Error = RegionError;
-    type Lock = ();
 
     fn load(&mut self, at: Addr) -> Result<u64, RegionError> {
         let mut word = [0; 8];
@@ -107,11 +112,17 @@ impl AtomicMemory for PlainMemory {
     }
 
     fn work(&mut self, _: u64) {}
+}
+
+impl AtomicMemory for PlainMemory {
+    type Error = RegionError;
+    type Lock = ();
+    type Region<'region> = PlainMemory;
 
     fn atomic<R>(
         &mut self,
         (): (),
-        mut body: impl FnMut(&mut Self) -> Result<R, RegionError>,
+        mut body: impl FnMut(&mut PlainMemory) -> Result<R, RegionError>,
     ) -> Result<R, RegionError> {
         body(self)
     }

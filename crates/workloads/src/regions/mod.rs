@@ -37,6 +37,6 @@ mod sps;
 mod structure;
 
 pub use arena::{EntrySize, Scale};
-pub use heap::{HeapMemory, Region};
-pub use memory::{Addr, AtomicMemory, PlainMemory, RegionError};
-pub use structure::{Kind, Structure};
+pub use heap::{HeapMemory, HeapRegion, HeapRegionError};
+pub use memory::{Addr, AtomicMemory, PlainMemory, RegionAccess, RegionError};
+pub use structure::{Kind, SIZES, Structure};

@@ -2,7 +2,7 @@
 //! and of the next one to put in.
 
 use crate::regions::arena::{Arena, Scale, broken, check_entry, write_entry};
-use crate::regions::memory::{Addr, AtomicMemory};
+use crate::regions::memory::{Addr, RegionAccess};
 
 const FIRST: u64 = 0;
 const NEXT: u64 = 1;
@@ -25,7 +25,7 @@ impl Queue {
     }
 
     /// Puts an entry in; a full queue stays as it is.
-    pub(crate) fn enqueue<M: AtomicMemory>(&self, memory: &mut M, key: u64) -> Result<(), M::Error> {
+    pub(crate) fn enqueue<M: RegionAccess>(&self, memory: &mut M, key: u64) -> Result<(), M::Error> {
         let (first, next) = self.ends(memory)?;
         if next - first == self.scale.entries {
             return Ok(());
@@ -37,7 +37,7 @@ impl Queue {
     }
 
     /// Takes an entry out and returns its key.
-    pub(crate) fn dequeue<M: AtomicMemory>(&self, memory: &mut M) -> Result<Option<u64>, M::Error> {
+    pub(crate) fn dequeue<M: RegionAccess>(&self, memory: &mut M) -> Result<Option<u64>, M::Error> {
         let (first, next) = self.ends(memory)?;
         if next == first {
             return Ok(None);
@@ -52,7 +52,7 @@ impl Queue {
     }
 
     /// Returns the keys, oldest first.
-    pub(crate) fn audit<M: AtomicMemory>(&self, memory: &mut M) -> Result<Vec<u64>, M::Error> {
+    pub(crate) fn audit<M: RegionAccess>(&self, memory: &mut M) -> Result<Vec<u64>, M::Error> {
         let (first, next) = self.ends(memory)?;
         if next < first || next - first > self.scale.entries {
             return Err(broken(format!("the ends are {first} and {next}")));
@@ -67,7 +67,7 @@ impl Queue {
         Ok(keys)
     }
 
-    fn ends<M: AtomicMemory>(&self, memory: &mut M) -> Result<(u64, u64), M::Error> {
+    fn ends<M: RegionAccess>(&self, memory: &mut M) -> Result<(u64, u64), M::Error> {
         Ok((memory.load(self.arena.word(FIRST))?, memory.load(self.arena.word(NEXT))?))
     }
 

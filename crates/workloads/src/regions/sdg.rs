@@ -2,7 +2,7 @@
 //! target, then the entry.
 
 use crate::regions::arena::{Arena, Scale, broken, check_entry, write_entry};
-use crate::regions::memory::{Addr, AtomicMemory};
+use crate::regions::memory::{Addr, RegionAccess};
 
 pub(crate) const VERTICES: u64 = 256;
 const NEXT: u64 = 0;
@@ -25,7 +25,7 @@ impl Sdg {
     }
 
     /// Removes the edge if it is there, else adds it; a full graph stays as it is.
-    pub(crate) fn toggle<M: AtomicMemory>(&self, memory: &mut M, from: u64, to: u64) -> Result<(), M::Error> {
+    pub(crate) fn toggle<M: RegionAccess>(&self, memory: &mut M, from: u64, to: u64) -> Result<(), M::Error> {
         let vertex = self.arena.word(from % VERTICES);
         let mut link = vertex;
         loop {
@@ -50,7 +50,7 @@ impl Sdg {
     }
 
     /// Returns the edges, sorted.
-    pub(crate) fn audit<M: AtomicMemory>(&self, memory: &mut M) -> Result<Vec<u64>, M::Error> {
+    pub(crate) fn audit<M: RegionAccess>(&self, memory: &mut M) -> Result<Vec<u64>, M::Error> {
         let mut edges = Vec::new();
         for from in 0..VERTICES {
             let mut node = memory.load(self.arena.word(from))?;

@@ -1,7 +1,7 @@
 //! An array whose entries are swapped. Word 0 of an entry is its key.
 
 use crate::regions::arena::{Arena, Scale, broken, check_entry, write_entry};
-use crate::regions::memory::{Addr, AtomicMemory};
+use crate::regions::memory::{Addr, AtomicMemory, RegionAccess};
 
 const WORDS: u64 = 1;
 
@@ -32,7 +32,7 @@ impl Sps {
         Ok(())
     }
 
-    pub(crate) fn swap<M: AtomicMemory>(&self, memory: &mut M, one: u64, other: u64) -> Result<(), M::Error> {
+    pub(crate) fn swap<M: RegionAccess>(&self, memory: &mut M, one: u64, other: u64) -> Result<(), M::Error> {
         let (one, other) = (self.arena.node(one % self.scale.entries), self.arena.node(other % self.scale.entries));
         let bytes = self.scale.size.bytes() as usize;
         let (mut first, mut second) = (vec![0; bytes], vec![0; bytes]);
@@ -43,7 +43,7 @@ impl Sps {
     }
 
     /// Returns the keys in their order in the array.
-    pub(crate) fn audit<M: AtomicMemory>(&self, memory: &mut M) -> Result<Vec<u64>, M::Error> {
+    pub(crate) fn audit<M: RegionAccess>(&self, memory: &mut M) -> Result<Vec<u64>, M::Error> {
         let mut keys = Vec::new();
         for index in 0..self.scale.entries {
             let node = self.arena.node(index);
