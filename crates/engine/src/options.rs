@@ -167,8 +167,14 @@ macro_rules! names {
     };
 }
 
-names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async);
-names!(Partition, "log_partition", "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page);
+names!(
+    CommitMode, "commit",
+    "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async
+);
+names!(
+    Partition, "log_partition",
+    "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page
+);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:
@@ -257,9 +263,21 @@ pub struct Options {
     /// Speculative lock inheritance: the thread's next transaction inherits the intention locks on
     /// tables (default yes).
     pub lock_inheritance: bool,
-    /// The longest wait for a lock before [`Error::LockTimeout`]; with `None` (default) a
-    /// transaction waits until the lock is granted or a deadlock is found.
+    /// The number of records that a serializable scan locks one by one before it tries to lock the
+    /// whole table instead (default 1024). It does so only if no other transaction writes to the
+    /// table at that moment, and tries again after as many records. A scan that has the lock of the
+    /// table is faster and holds no further locks, but nobody else can write to the table until its
+    /// transaction ends.
+    pub lock_escalation: usize,
+    /// The longest wait for a lock before [`Error::LockTimeout`] (default 10 seconds);
+    /// [`crate::Txn::set_lock_wait_limit`] sets it for one transaction. With `None` a transaction
+    /// waits until the lock is granted or a deadlock is found. In an asynchronous program, whose
+    /// tasks may hold locks while they are suspended and all threads of the executor wait for these
+    /// locks, that may be for ever.
     pub lock_wait_limit: Option<Duration>,
+    /// The most threads that run transactions for [`crate::Db::run_async`] (default 8). They are
+    /// started when they are needed.
+    pub run_async_threads: usize,
     /// The most pages that the background cleaner writes per second; `None` (default) is as many as
     /// needed.
     pub cleaner_pages_per_second: Option<u32>,
@@ -300,7 +318,9 @@ impl Default for Options {
             group_commit_bytes: 1 << 20,
             group_commit_time: Duration::from_millis(1),
             lock_inheritance: true,
-            lock_wait_limit: None,
+            lock_escalation: 1024,
+            lock_wait_limit: Some(Duration::from_secs(10)),
+            run_async_threads: 8,
             cleaner_pages_per_second: None,
             direct_io: true,
             io_uring: true,
@@ -317,6 +337,29 @@ impl Options {
 
     /// The most threads that recovery can use: each needs some pages of the pool.
     pub const MOST_RECOVERY_THREADS: usize = 32;
+
+    /// Returns options for programs with little data, such as tools and tests: 4 MiB of memory for
+    /// pages and a log of some megabytes.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// let db = duramen::Db::open(home.path(), duramen::Options::small())?;
+    /// # db.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn small() -> Self {
+        Self {
+            pool_bytes: 4 << 20,
+            log_buffer_bytes: 256 << 10,
+            log_segment_bytes: 1 << 20,
+            checkpoint_bytes: 4 << 20,
+            redo_memory_bytes: Some(4 << 20),
+            run_async_threads: 2,
+            ..Self::default()
+        }
+    }
 
     /// Returns whether [`Options::instant_recovery`] is on, by either spelling.
     #[expect(deprecated, reason = "the earlier spelling counts, too")]
@@ -347,8 +390,8 @@ impl Options {
                 let gauge = Gauge::new(Some(observer), RecoveryPass::LogEnd, None, 1);
                 ReadObserver::new(move |bytes| gauge.add(bytes))
             }),
-            shared_synchronizations: self.commit == CommitMode::Pipelined,
-            synchronization_kind: Kind::Synchronization as u8,
+            shared_sync_records: self.commit == CommitMode::Pipelined,
+            sync_record_kind: Kind::SyncRecord as u8,
             group_commit: GroupCommit {
                 transactions: self.group_commit_transactions,
                 bytes: self.group_commit_bytes,
@@ -396,6 +439,12 @@ impl Options {
                 "recovery_threads",
                 format!("must be at least 1 and at most {}", Self::MOST_RECOVERY_THREADS),
             );
+        }
+        if self.lock_escalation == 0 {
+            return wrong("lock_escalation", "must be at least 1".into());
+        }
+        if self.run_async_threads == 0 {
+            return wrong("run_async_threads", "must be at least 1".into());
         }
         if self.cleaner_pages_per_second == Some(0) {
             return wrong("cleaner_pages_per_second", "must not be zero; `None` means no limit".into());

@@ -132,7 +132,7 @@ impl Heap {
     /// it is asked for the first time.
     ///
     /// # Errors
-    /// [`Error::WrongRoot`] if the heap has a root of another type; [`Error::Corrupt`]; and those of
+    /// [`Error::WrongRoot`] if the heap has a root of another type; [`Error::Corrupt`]; those of
     /// [`Heap::atomic`].
     pub fn root<T: Root>(&self) -> Result<Ptr<T>> {
         let fingerprint = u64::from(crc32c(T::NAME.as_bytes())) | (size_of::<T>() as u64) << 32;

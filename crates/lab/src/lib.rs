@@ -17,9 +17,9 @@
 //! # Parts
 //! | module | what it does |
 //! |---|---|
-//! | `experiment`, `experiments` | what an experiment is; a file for each, with the TPC-B database (`bank`) and comparisons of systems over numbers of clients (`sweep`) |
+//! | `experiment`, `run`, `experiments` | what an experiment is, and running it; a file for each, with the TPC-B database (`bank`) and comparisons of systems over numbers of clients (`sweep`) |
 //! | `bed` | a database in a memory file system with a log device of a chosen latency |
-//! | `experiments/simulated`, `simulation`, `simulated_bed` | experiments on simulated machines, of the log buffer alone and of the whole engine |
+//! | `experiments/simulated`, `simulation` | experiments on simulated machines, of the log buffer alone and of the whole engine |
 //! | `experiments/several_logs` | several logs alone, on either machine |
 //! | `bounds`, `calibration` | when a finding counts as reproduced; how far the model deviates |
 //! | `figure`, `plot`, `document`, `outcome`, `result_files` | series and CSV, SVG, the page, what is kept of a run |
@@ -36,8 +36,7 @@ mod machine;
 mod outcome;
 mod plot;
 mod result_files;
-#[cfg(duramen_machine)]
-mod simulated_bed;
+mod run;
 #[cfg(duramen_machine)]
 mod simulation;
 
@@ -49,9 +48,10 @@ pub use calibration::{Calibrated, calibrate, distance};
 pub use bounds::{Bound, Check, Verdict};
 pub use document::{document, table};
 pub use error::{Error, Result};
-pub use experiment::{About, Context, Effort, Experiment, Findings, SIMULATED, Step, run};
+pub use experiment::{About, Context, Effort, Experiment, Findings, SIMULATED, Step};
 pub use experiments::{EXPERIMENTS, find};
 pub use figure::{Axis, Figure, Series, Shape};
 pub use machine::Machine;
 pub use outcome::{Conditions, Outcome};
 pub use result_files::{load_all, save, save_plots};
+pub use run::run;

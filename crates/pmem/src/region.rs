@@ -5,8 +5,9 @@ use std::ops::Range;
 use duramen_sync::{cost, word};
 
 use crate::crash::{Recorder, SimMemory};
+use crate::domain::Domain;
 use crate::error::{PmemError, Result};
-use crate::guarantee::{Domain, Guarantee, Survive};
+use crate::guarantee::{Guarantee, Survive};
 use crate::instructions::{self, Flush, LINE, for_each_line};
 use crate::mapping::{Mapping, anonymous_finding};
 use crate::numa::{self, Placed};

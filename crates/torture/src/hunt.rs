@@ -92,7 +92,7 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         }
         Bug::PageTimeIgnored => vec![Crash("mixed"), Crash("checkpoints"), Crash("merges")],
         // Of two seeds, one has instant recovery.
-        Bug::PageNotRedoneOnTouch => vec![Crash("mixed"), Crash("bank"), Crash("steal")],
+        Bug::PageNotRedoneOnFetch => vec![Crash("mixed"), Crash("bank"), Crash("steal")],
         Bug::CheckpointForgetsUnfinished => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
         Bug::GenerationIgnored | Bug::StaleAreaPutBack | Bug::VersionsNotCompared | Bug::FencesNotCompared => {
             vec![Misplaced; 8]

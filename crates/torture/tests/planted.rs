@@ -68,7 +68,7 @@ hunts! {
     hole_kept: HoleKept,
     own_log_hardened_only: OwnLogHardenedOnly,
     page_time_ignored: PageTimeIgnored,
-    page_not_redone_on_touch: PageNotRedoneOnTouch,
+    page_not_redone_on_fetch: PageNotRedoneOnFetch,
     checkpoint_forgets_unfinished: CheckpointForgetsUnfinished,
     own_fence_only: OwnFenceOnly,
     dirty_bit_ignored: DirtyBitIgnored,

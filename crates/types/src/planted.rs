@@ -112,18 +112,18 @@ bugs! {
         /// changes.
         PageTimeIgnored,
         /// Under instant recovery, a page is read without the changes that it still lacks.
-        PageNotRedoneOnTouch,
+        PageNotRedoneOnFetch,
         /// A checkpoint does not list the pages that recovery has not redone yet.
         CheckpointForgetsUnfinished,
     }
     concurrency {
         /// A flush checks for threads that wait for space before it moves the durable position, not
         /// after.
-        RoomFenceDropped,
+        SpaceFenceDropped,
         /// Space of the log buffer is released without waiting for what is before it.
         ReleaseOutOfOrder,
         /// An early-release entry is written over another one.
-        NoteOverwritten,
+        EntryOverwritten,
         /// A slot of the consolidation array is reused while its group is still filling in records.
         SlotReusedEarly,
         /// An early release has no effect: neither the thread that releases the space before it nor

@@ -41,7 +41,7 @@ pub(super) struct Measured<'a> {
     /// Waits for several logs to be hardened, and those that had to wait for at most one log.
     waits_for_logs: u64,
     waits_for_own_log: u64,
-    synchronizations: u64,
+    sync_records: u64,
     log_end: u64,
     fences: u64,
     drains: u64,
@@ -63,7 +63,7 @@ impl<'a> Measured<'a> {
             deadlocks: after.deadlocks - before.deadlocks,
             waits_for_logs: after.log.waits_for_logs - before.log.waits_for_logs,
             waits_for_own_log: after.log.waits_for_own_log - before.log.waits_for_own_log,
-            synchronizations: after.log.synchronizations - before.log.synchronizations,
+            sync_records: after.log.sync_records - before.log.sync_records,
             log_end: after.log.hardened_gsn.get(),
             fences: after.log.fences - before.log.fences,
             drains: after.log.drains - before.log.drains,
@@ -176,11 +176,11 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     );
     if args.logs > 1 {
         let share = 100.0 * measured.waits_for_own_log as f64 / measured.waits_for_logs.max(1) as f64;
-        let waits = measured.waits_for_logs as f64 / measured.synchronizations.max(1) as f64;
+        let waits = measured.waits_for_logs as f64 / measured.sync_records.max(1) as f64;
         row(
             "logs",
             format!(
-                "{} by {}; {share:.1} % of the waits were for at most one log, {waits:.1} waits per synchronization",
+                "{} by {}; {share:.1} % of the waits were for at most one log, {waits:.1} waits per sync record",
                 args.logs, args.partition
             ),
         );

@@ -73,7 +73,7 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut C
     let shortfall = logs.shortfall();
     let is_in_memory = matches!(options.log_device, LogDevice::Nvm(_));
     let scheme = Arc::new(WalScheme::new(Arc::new(logs), control.logs.partition));
-    scheme.logs().set_room_aside();
+    scheme.logs().reserve_for_sync_records();
     let rule: Arc<dyn WalRule> = Arc::clone(&scheme) as Arc<dyn WalRule>;
     let versions = Versions::open(versions, control.database, data.len()?)?;
     let config = PoolConfig {

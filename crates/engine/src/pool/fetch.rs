@@ -43,7 +43,7 @@ use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
 
 /// Longest time that a thread waits for a frame, with no page cleaned in between, before it
 /// declares the pool exhausted.
-const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
+const FRAME_WAIT_LIMIT: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
 /// After a thread has passed this many dirty or latched frames, or seven eighths of a small pool,
 /// it cleans pages instead of searching on. Otherwise the threads that compete for the last few
@@ -406,7 +406,7 @@ impl Pool {
                 stuck_since = None;
                 continue;
             }
-            if stuck_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            if stuck_since.get_or_insert_with(Instant::now).elapsed() > FRAME_WAIT_LIMIT {
                 return Err(PoolError::Exhausted { frames: self.frames() });
             }
             // Every frame is latched at this moment, and the latch holders need the processor more.

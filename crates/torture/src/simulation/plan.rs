@@ -1,13 +1,4 @@
-//! The engine on a simulated machine under a random scheduler: every interleaving of threads at the
-//! level of single operations on shared memory is possible, together with crashes and faults of the
-//! disk, and every run can be repeated.
-//!
-//! A [`Plan`] determines a run completely: what the clients do, when the disk fails, how threads
-//! are scheduled. The plan of a seed is drawn from a weighted grammar. A plan that fails is shrunk:
-//! smaller ones are tried as long as they fail, too.
-
-#[path = "simulation_hunt.rs"]
-mod hunt;
+//! What a simulated run does: drawn from a seed, shrunk when it fails, written and read as text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,8 +18,6 @@ use crate::log::{Load, try_load};
 use crate::workloads;
 use crate::world::LogEnd;
 use duramen_test_support::Rng;
-
-pub use hunt::{Hunted, Reached, hunt};
 
 /// Virtual time after which a run counts as hanging. Openings of several logs on a slow device take
 /// seconds, one after another.

@@ -15,7 +15,7 @@ use duramen_sync::Arc;
 use duramen_workloads::{Limit, Request, RunOptions, Workload, run};
 
 use crate::error::{Error, Result};
-use crate::experiments::simulated::engine::{Bench, Device, Point, Setup};
+use crate::experiments::simulated::setup::{Bench, Device, Point, Setup};
 
 /// A populated database.
 pub(crate) type Loaded = Report<Result<SimDisk>>;

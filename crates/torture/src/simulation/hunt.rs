@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use duramen_sync::probe::Probe;
 use duramen_types::planted::{Bug, plant};
 
-use super::{Plan, Simulated};
+use super::plan::{Plan, Simulated};
 use crate::world::LogEnd;
 
 /// Which rare branches runs have reached.
