@@ -7,6 +7,9 @@ use crate::figure::Figure;
 /// Where experiments on a simulated machine run: [`About::world`].
 pub const SIMULATED: &str = "simulated";
 
+/// Where experiments run that trace which pages are visited: [`About::world`].
+pub const TRACED: &str = "native, trace build";
+
 /// What an experiment repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct About {

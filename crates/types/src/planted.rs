@@ -217,6 +217,10 @@ bugs! {
         HomeTimeIgnored,
         /// Each use of a journal has the same lease.
         LeaseReused,
+        /// A page log becomes valid before the old lines in it are durable.
+        PageLogUnfenced,
+        /// Recovery leaves an undo entry whose change was not made.
+        EntryLeft,
     }
     regions {
         /// A line is changed before its undo record is durable.
