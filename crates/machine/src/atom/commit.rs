@@ -12,7 +12,7 @@ use super::events::{Event, NO_SLOT};
 use super::mesh::Node;
 use super::store_queue::{Head, Kind};
 use super::system::System;
-use super::Fault;
+use super::{CrashPlan, Fault};
 
 /// Slots for updates. If there is one for each core, the core has it for good; otherwise the first
 /// controller hands them out.
@@ -152,11 +152,21 @@ impl System {
         }
     }
 
+    /// Whether the oracle follows the values of stack lines.
+    pub(super) fn follows_stacks(&self) -> bool {
+        matches!(self.plan.crashes, CrashPlan::Events { .. })
+    }
+
     /// The oracle learns that the open update of a core is committed.
     pub(super) fn commit_values(&mut self, c: usize) {
         for line in std::mem::take(&mut self.cores[c].written) {
             self.values.commit(line);
         }
         self.counters.commits += 1;
+        if self.follows_stacks() {
+            for line in self.stack_lines(c) {
+                self.values.stack_committed(line);
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::events::{Event, NO_SLOT, Request, Want};
 use super::log_manager::Source;
 use super::mesh::Node;
 use super::system::System;
-use super::{Bytes, Cycle, Design, Fault};
+use super::{Bytes, Cycle, Design, Error, Fault};
 
 /// What a write is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -231,7 +231,8 @@ impl System {
 
     pub(super) fn read_arrives(&mut self, request: Request) {
         let mc = self.machine().controller_of(request.line);
-        if let Some(write) = self.newest_write(mc, request.line) {
+        let past_queue = self.has(Fault::SourcePastQueue) && request.slot != NO_SLOT;
+        if let Some(write) = self.newest_write(mc, request.line).filter(|_| !past_queue) {
             self.counters.forwarded += 1;
             let bytes = self.write(write).bytes;
             return self.answer(mc, request, bytes);
@@ -256,12 +257,13 @@ impl System {
     fn answer(&mut self, mc: usize, request: Request, bytes: Bytes) {
         if !self.plan.design.is_redo() {
             let coherent = self.values.coherent[request.line as usize];
-            assert_eq!(bytes, coherent, "line {} comes from memory as it was left", request.line);
+            if bytes != coherent {
+                self.error = Some(Error::Stale { cycle: self.now, line: request.line });
+            }
         }
         let source = self.plan.design == Design::AtomOpt && request.want == Want::Store && request.slot != NO_SLOT;
         if source {
-            let old = if self.has(Fault::SourcePastQueue) { self.values.nvm[request.line as usize] } else { bytes };
-            return self.log_entry(mc, request.slot, request.line, old, Source::Read(request));
+            return self.log_entry(mc, request.slot, request.line, bytes, Source::Read(request));
         }
         self.send_data(mc, request, false);
     }

@@ -190,6 +190,8 @@ struct Overlay<'a> {
     /// Writes until power fails again, and the fates of those that are not durable then.
     cut: Option<(u64, Chance)>,
     off: bool,
+    /// Cores whose commit record a bank was busy with: it may be there or not.
+    undecided: Vec<u8>,
 }
 
 impl<'a> Overlay<'a> {
@@ -200,6 +202,7 @@ impl<'a> Overlay<'a> {
             unfenced: Vec::new(),
             cut: None,
             off: false,
+            undecided: Vec::new(),
         };
         for (mc, controller) in system.controllers.iter().enumerate() {
             let banks = controller.channels.iter().flat_map(|channel| channel.banks.iter().flatten());
@@ -213,6 +216,9 @@ impl<'a> Overlay<'a> {
                     }
                     Purpose::Entry { .. } => continue,
                 };
+                if let Purpose::RedoLog { core, commits: true, .. } = write.purpose {
+                    memory.undecided.push(core);
+                }
                 let whole = memory.interrupt(place, write.bytes, chance);
                 let is_header = matches!(write.purpose, Purpose::Header { .. });
                 probes.torn_headers += u64::from(is_header && whole.is_none());
@@ -279,8 +285,9 @@ impl<'a> Overlay<'a> {
         });
         let mut wrong: Vec<u32> =
             self.values.differ.iter().copied().chain(changed).filter(|line| is_wrong(*line)).collect();
-        if system.has(Fault::Broadcast) {
-            self.accept_committing(system, &mut wrong);
+        self.accept_undecided(system, &mut wrong);
+        if wrong.is_empty() && system.plan.design.is_undo() && !system.has(Fault::Broadcast) {
+            return self.half_updated_stack();
         }
         wrong.first().map(|line| {
             let slot = self.values.writer[*line as usize];
@@ -288,15 +295,24 @@ impl<'a> Overlay<'a> {
         })
     }
 
-    /// With the literal commit there is no point in time: an update that ends may be all there.
-    fn accept_committing(&self, system: &System, wrong: &mut Vec<u32>) {
-        for core in system.cores.iter().filter(|core| core.clears > 0) {
-            let is_new =
-                |line: &u32| self.durable(Place::Data(*line)) == self.values.coherent[*line as usize];
-            if core.written.iter().all(is_new) {
+    /// An update may also be there as a whole while its commit is undecided: a bank was busy with
+    /// its commit record; or, with the literal commit, only some controllers have cleared.
+    fn accept_undecided(&self, system: &System, wrong: &mut Vec<u32>) {
+        let is_literal = system.has(Fault::Broadcast);
+        for (number, core) in system.cores.iter().enumerate() {
+            let is_new = |line: &u32| self.durable(Place::Data(*line)) == self.values.coherent[*line as usize];
+            let undecided = is_literal && core.clears > 0 || self.undecided.contains(&(number as u8));
+            if undecided && core.written.iter().all(is_new) {
                 wrong.retain(|line| !core.written.contains(line));
             }
         }
+    }
+
+    /// The first stack line with a value of an open update, in words.
+    fn half_updated_stack(&self) -> Option<String> {
+        let mut stacks = self.values.stacks.iter();
+        let (line, _) = stacks.find(|(line, values)| !values.contains(&self.durable(Place::Data(**line))))?;
+        Some(format!("stack line {line} has a value of an open update"))
     }
 
     fn data_lines(&self) -> Vec<Bytes> {

@@ -7,7 +7,8 @@
 //! | 64-127 | current record of each slot, 16 bits |
 //!
 //! *Current record* counts the records of the current bucket whose headers are durable; all its
-//! lower 15 bits are set while the slot has no log here. Its highest bit is the phase of the slot.
+//! lower 15 bits are set while the slot has no log here, and all but the lowest once recovery has
+//! undone the log: the current bucket is then still known. The highest bit is the slot's phase.
 //! The halves are lines of their own, and each slot's record lies within a word of 8 bytes, so that
 //! recovery can put slots out of use one by one.
 
@@ -17,6 +18,7 @@ use super::{Bytes, LINE_BYTES};
 pub(super) const SLOTS: usize = 32;
 
 const IDLE: u16 = 0x7fff;
+const UNDONE: u16 = 0x7ffe;
 const PHASE: u16 = 0x8000;
 
 /// The critical state of a controller.
@@ -56,6 +58,19 @@ impl CriticalState {
         self.record[slot] = record & IDLE | if phase { PHASE } else { 0 };
     }
 
+    /// Puts a slot out of use after recovery; it keeps the number of its current bucket.
+    pub(super) fn retire(&mut self, slot: usize, phase: bool) {
+        if self.record[slot] & IDLE != IDLE {
+            self.record[slot] = UNDONE;
+        }
+        self.record[slot] = self.record[slot] & IDLE | if phase { PHASE } else { 0 };
+    }
+
+    /// The slot's current bucket, also of a log that was undone.
+    pub(super) fn named_bucket(&self, slot: usize) -> Option<u8> {
+        (self.record[slot] & IDLE != IDLE).then_some(self.bucket[slot])
+    }
+
     /// The slot's phase.
     pub fn phase(&self, slot: usize) -> bool {
         self.record[slot] & PHASE != 0
@@ -65,7 +80,7 @@ impl CriticalState {
     /// log here.
     pub fn current(&self, slot: usize) -> Option<(u8, u16)> {
         let record = self.record[slot] & IDLE;
-        (record != IDLE).then_some((self.bucket[slot], record))
+        (record < UNDONE).then_some((self.bucket[slot], record))
     }
 
     /// Returns its two lines.
@@ -110,6 +125,10 @@ mod tests {
         assert_eq!(CriticalState::decode(&state.encode()), state);
         assert!(state.is_allocated(255) && !state.is_allocated(254));
         assert_eq!((state.current(3), state.current(31), state.current(0)), (Some((255, 17)), None, None));
+        state.retire(3, true);
+        state.retire(0, true);
+        assert_eq!((state.current(3), state.named_bucket(3), state.named_bucket(0)), (None, Some(255), None));
+        state.retire(0, false);
         assert!(state.phase(3) && state.phase(31) && !state.phase(0));
     }
 }

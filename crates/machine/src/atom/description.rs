@@ -93,6 +93,8 @@ pub struct MeshTable {
     pub hop: Cycle,
     /// Flits of a message with a line.
     pub data_flits: u64,
+    /// Most cycles by which chance delays a message.
+    pub jitter: Cycle,
 }
 
 /// Memory behind the controllers.

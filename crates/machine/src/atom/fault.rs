@@ -28,7 +28,7 @@ pub enum Fault {
     Broadcast,
     /// The log entry is copied after the store.
     CopiedAfterStore,
-    /// Source logging reads memory past a queued newer write.
+    /// A read that is logged at the source goes past a queued newer write of the line.
     SourcePastQueue,
     /// The log bit goes with the line when it is written back and comes back with it.
     BitKeptAfterWriteBack,

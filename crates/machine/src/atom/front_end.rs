@@ -2,6 +2,7 @@
 //! clock until something stops them.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::cpu::{Ask, Mailbox};
@@ -192,8 +193,13 @@ impl System {
     }
 
     fn stack_line(&self, c: usize) -> u32 {
-        let first = self.values.scratch as usize + self.locks.len() + c * STACK_LINES;
-        (first + self.cores[c].next_stack) as u32
+        self.stack_lines(c).start + self.cores[c].next_stack as u32
+    }
+
+    /// The lines of a core's stack.
+    pub(super) fn stack_lines(&self, c: usize) -> Range<u32> {
+        let first = (self.values.scratch as usize + self.locks.len() + c * STACK_LINES) as u32;
+        first..first + STACK_LINES as u32
     }
 
     pub(super) fn lock_line(&self, lock: usize) -> u32 {

@@ -2,6 +2,7 @@
 
 use super::Cycle;
 use super::description::Machine;
+use crate::schedule::Chance;
 
 /// A message's way takes its distance and its flits; the model charges no contention, and a run
 /// whose busiest link is more than half busy is refused.
@@ -10,6 +11,8 @@ pub(super) struct Mesh {
     columns: usize,
     hop: Cycle,
     data_flits: u64,
+    jitter: Cycle,
+    chance: Chance,
     /// The node of each controller.
     corners: Vec<usize>,
     /// Flits that have left each node to the east, west, south and north.
@@ -26,7 +29,7 @@ pub(super) enum Node {
 }
 
 impl Mesh {
-    pub(super) fn new(machine: &Machine) -> Self {
+    pub(super) fn new(machine: &Machine, seed: u64) -> Self {
         let (rows, columns) = (machine.mesh.rows, machine.mesh.columns);
         let last = rows * columns - 1;
         let corners = [0, columns - 1, last + 1 - columns, last];
@@ -34,6 +37,8 @@ impl Mesh {
             columns,
             hop: machine.mesh.hop,
             data_flits: machine.mesh.data_flits,
+            jitter: machine.mesh.jitter,
+            chance: Chance::new(!seed),
             corners: match machine.memory.controllers {
                 1 => vec![corners[0]],
                 2 => vec![corners[0], corners[3]],
@@ -74,7 +79,8 @@ impl Mesh {
             }
             hops += 1;
         }
-        (hops * self.hop + flits - 1).max(1)
+        let jitter = if self.jitter == 0 { 0 } else { self.chance.below(self.jitter) };
+        (hops * self.hop + flits - 1).max(1) + jitter
     }
 
     /// Flits over the busiest link.
@@ -89,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_way_takes_its_hops_and_the_flits_behind_the_first() {
-        let mut mesh = Mesh::new(&Machine::named("atom-events").unwrap());
+        let mut mesh = Mesh::new(&Machine::named("atom-events").unwrap(), 1);
         assert_eq!(mesh.send(Node::Tile(0), Node::Tile(0), false), 1);
         assert_eq!(mesh.send(Node::Tile(0), Node::Tile(9), false), 6);
         assert_eq!(mesh.send(Node::Tile(0), Node::Controller(3), true), 10 * 3 + 4);

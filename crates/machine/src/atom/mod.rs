@@ -171,6 +171,10 @@ pub struct Report {
     pub cycles: Cycle,
     /// Counts of the measured part.
     pub counters: Counters,
+    /// Counts of the whole run.
+    pub total: Counters,
+    /// Cycles of the whole run.
+    pub all_cycles: Cycle,
     /// Events of the whole run.
     pub events: u64,
     /// Of every event, in order: two runs with the same digest took the same path.
@@ -204,6 +208,14 @@ pub enum Error {
         cycle: Cycle,
         /// What the cores wait for.
         waiting: String,
+    },
+    /// A read returned another value than the line was left with.
+    #[error("at cycle {cycle} memory returned an old value of line {line}")]
+    Stale {
+        /// When.
+        cycle: Cycle,
+        /// The line.
+        line: u32,
     },
     /// A link of the mesh was busier than a model without contention can have it.
     #[error("a link of the mesh was busy for {0} thousandths of the time: contention must be modelled")]

@@ -4,7 +4,7 @@
 //! `coherent` has the value that the newest store which left a store queue gave each line. Store
 //! queues, write queues and the log have bytes of their own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use duramen_types::undo_record::RECORD_LINES;
 
@@ -27,6 +27,11 @@ pub(super) struct Values {
     pub(super) writer: Vec<u8>,
     /// Lines from here on are no data: lock words and stacks.
     pub(super) scratch: u32,
+    /// Of each stack line, the values that committed updates gave it, from the one that memory has.
+    /// Stacks are not flushed, so memory may have any of them, but none of an open update.
+    pub(super) stacks: BTreeMap<u32, Vec<Bytes>>,
+    /// The values that the open update gave it.
+    open_stacks: BTreeMap<u32, Vec<Bytes>>,
 }
 
 impl Values {
@@ -44,13 +49,22 @@ impl Values {
             writer: vec![0; nvm.len()],
             nvm,
             scratch,
+            stacks: BTreeMap::new(),
+            open_stacks: BTreeMap::new(),
         }
     }
 
     /// A write of a data line is durable.
     pub(super) fn persist(&mut self, line: u32, bytes: Bytes) {
         self.nvm[line as usize] = bytes;
-        self.compare(line);
+        if line < self.scratch {
+            return self.compare(line);
+        }
+        if let Some(values) = self.stacks.get_mut(&line)
+            && let Some(known) = values.iter().rposition(|value| *value == bytes)
+        {
+            values.drain(..known);
+        }
     }
 
     /// The line's value is committed.
@@ -58,6 +72,17 @@ impl Values {
         self.committed[line as usize] = self.coherent[line as usize];
         self.writer[line as usize] = 0;
         self.compare(line);
+    }
+
+    /// An update has stored to a stack line.
+    pub(super) fn stack_stored(&mut self, line: u32) {
+        self.open_stacks.entry(line).or_default().push(self.coherent[line as usize]);
+    }
+
+    /// An update with this stack line is committed.
+    pub(super) fn stack_committed(&mut self, line: u32) {
+        let values = self.stacks.entry(line).or_insert_with(|| vec![[0; LINE_BYTES]]);
+        values.append(self.open_stacks.entry(line).or_default());
     }
 
     fn compare(&mut self, line: u32) {

@@ -10,8 +10,9 @@
 //!    durable, free the buckets.
 //!
 //! A slot out of use is ignored whatever the bit vector says, so step 4 is atomic for each slot,
-//! and it keeps phases, so it needs no order between controllers. The routine can be cut off
-//! anywhere and repeated.
+//! and it keeps phases, so it needs no order between controllers. Until the buckets are freed, it
+//! also keeps current buckets apart from full ones: a partly filled bucket may begin with an old
+//! header that names another slot. The routine can be cut off anywhere and repeated.
 
 use duramen_types::undo_record::{LINES_PER_RECORD, RECORD_LINES, UndoHeader, UndoHeaderError};
 
@@ -174,7 +175,14 @@ fn undo_controller(
         fault == Some(Fault::Broadcast) || state.phase(slot) == home.phase(slot)
     };
     let mut current = vec![false; geometry.buckets];
+    if (0..SLOTS).all(|slot| state.current(slot).is_none()) {
+        return Ok(());
+    }
     for slot in 0..SLOTS {
+        let undone = state.named_bucket(slot).filter(|_| state.current(slot).is_none());
+        if let Some(bucket) = undone.and_then(|bucket| current.get_mut(usize::from(bucket))) {
+            *bucket = true;
+        }
         let Some((bucket, count)) = state.current(slot) else { continue };
         let known = current.get_mut(usize::from(bucket)).filter(|_| state.is_allocated(usize::from(bucket)));
         *known.ok_or(RecoveryError::Bucket { slot: slot as u8, bucket })? = true;
@@ -264,7 +272,7 @@ fn reset(image: &mut impl Image, states: &[CriticalState]) {
     let mut after: Vec<CriticalState> = states.to_vec();
     for (mc, state) in after.iter_mut().enumerate() {
         for slot in 0..SLOTS {
-            state.set(slot, states[slot % states.len()].phase(slot), None);
+            state.retire(slot, states[slot % states.len()].phase(slot));
         }
         image.write(Place::Critical(mc as u8, 1), state.encode()[1]);
     }

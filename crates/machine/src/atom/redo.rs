@@ -337,6 +337,10 @@ impl System {
             }
         }
         if any_order {
+            let begun = self.backend.ended.range(..=self.backend.begun[mc]);
+            if ready.len() == 1 && begun.filter(|(_, ended)| !ended.placed[mc]).count() > 1 {
+                return;
+            }
             ready.reverse();
         }
         for number in ready {

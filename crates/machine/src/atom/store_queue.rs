@@ -159,6 +159,9 @@ impl System {
         self.private[c].touch(line).expect("the line is there").make_dirty();
         self.values.set_word(address, value);
         self.counters.stores += 1;
+        if line >= self.values.scratch && self.follows_stacks() {
+            self.values.stack_stored(line);
+        }
         if self.cores[c].in_region && line < self.values.scratch {
             let writer = &mut self.values.writer[line as usize];
             if *writer == 0 {

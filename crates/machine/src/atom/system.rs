@@ -72,7 +72,7 @@ impl System {
         let mut system = Self {
             now: 0,
             events: Events::default(),
-            mesh: Mesh::new(machine),
+            mesh: Mesh::new(machine, plan.seed),
             private: (0..cores).map(|_| Cache::new(machine.l1.lines, machine.l1.ways, 1)).collect(),
             shared: (0..machine.l2.tiles)
                 .map(|_| Cache::new(machine.l2.lines, machine.l2.ways, machine.l2.tiles))
@@ -208,6 +208,8 @@ pub fn run(plan: &Plan, setup: Setup) -> Result<Report, Error> {
     Ok(Report {
         cycles: end - start,
         counters: after.since(&before),
+        total: system.counters,
+        all_cycles: system.now,
         events,
         digest,
         crashes: crashes.report(),

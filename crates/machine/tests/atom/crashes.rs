@@ -21,7 +21,7 @@ fn mended(plan: &Plan, seed: u64) -> Report {
     let crashes = &report.crashes;
     assert_eq!((crashes.failures, &crashes.first), (0, &None), "{:?}, seed {seed}", plan.design);
     assert!(crashes.crashes >= report.events.min(1000), "{crashes:?}");
-    assert_eq!(updates(&report.image), report.counters.commits, "every update is there, once");
+    assert_eq!(updates(&report.image), report.total.commits, "every update is there, once");
     report
 }
 
@@ -53,7 +53,7 @@ fn crashes_meet_all_rare_cases() {
     }
     for plan in [base, opt] {
         let report = mended(&plan, 2);
-        let (probes, counters) = (report.crashes.probes, report.counters);
+        let (probes, counters) = (report.crashes.probes, report.total);
         println!("{:?}: {probes:?} {counters:?}", plan.design);
         for (what, count) in [
             ("records with fewer than seven entries are undone", probes.partial_records),
@@ -94,7 +94,7 @@ fn random_cycles_of_table_i_are_mended() {
             plan.crashes = CrashPlan::None;
             plan.operations = 100;
             let after = run(&plan, resume(32, seed, image)).unwrap();
-            assert_eq!(updates(&after.image), before + after.counters.commits, "a machine boots from what is left");
+            assert_eq!(updates(&after.image), before + after.total.commits, "a machine boots from what is left");
         }
     }
     assert!(crashes >= most, "{crashes} crashes only");

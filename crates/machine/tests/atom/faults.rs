@@ -16,13 +16,19 @@ fn notice(fault: Fault, designs: &[Design]) -> Option<(Design, u64, String)> {
             let mut plan = tiny(design, 100, seed);
             plan.fault = Some(fault);
             plan.crashes = CrashPlan::Events { fates: 4, stop: true };
+            // With a slot for each core, the next update begins sooner after the last.
+            plan.machine.log.updates += (seed % 2) as usize;
+            if design.is_redo() {
+                // Commits that follow closely leave more to retire at a time.
+                plan.machine.mesh.jitter = 0;
+            }
             match run(&plan, random(4, seed)) {
                 Ok(report) if report.crashes.failures > 0 => {
                     let after = operations + report.crashes.operations_before;
                     return Some((design, after, report.crashes.first.unwrap_or_default()));
                 }
                 Ok(_) => {}
-                Err(error @ Error::Stuck { .. }) => return Some((design, operations, error.to_string())),
+                Err(error @ (Error::Stuck { .. } | Error::Stale { .. })) => return Some((design, operations, error.to_string())),
                 Err(error) => panic!("{fault:?}: {error}"),
             }
             operations += 100;
