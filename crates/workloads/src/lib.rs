@@ -20,6 +20,7 @@
 //! | `workload`, `selection` | what a workload is; workloads by name, and the audit of everything that a database holds |
 //! | `runner`, `agent`, `run_queue` | drives clients and measures; a thread that carries one client or many; clients that wait for a thread |
 //! | `population` | loads with many threads, in portions, resumable, with a marker row that states size and completeness |
+//! | `regions` | data structures in persistent memory over atomic regions, on simulated machines and natively |
 //! | `random` | distributions over rows |
 //! | `tpcb`, `tatp`, `tpcc`, `ycsb` | each with its rows' bytes (`row`), size (`scale`), population (`load`), transactions (`session`) and consistency conditions (`audit`); `tpcb::ledger` records what was acknowledged |
 
@@ -30,6 +31,7 @@ mod histogram;
 mod layout;
 mod population;
 mod random;
+pub mod regions;
 mod run_queue;
 mod runner;
 pub mod selection;

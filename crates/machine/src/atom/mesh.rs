@@ -79,8 +79,17 @@ impl Mesh {
             }
             hops += 1;
         }
-        let jitter = if self.jitter == 0 { 0 } else { self.chance.below(self.jitter) };
+        let jitter = self.jitter();
         (hops * self.hop + flits - 1).max(1) + jitter
+    }
+
+    /// Chance delays messages, one in sixteen of them for long.
+    fn jitter(&mut self) -> Cycle {
+        if self.jitter == 0 {
+            return 0;
+        }
+        let times = if self.chance.below(16) == 0 { 16 } else { 1 };
+        times * self.chance.below(self.jitter)
     }
 
     /// Flits over the busiest link.
