@@ -12,6 +12,10 @@ use crate::outcome::{Conditions, Outcome};
 /// Where experiments on a simulated machine run: [`About::world`].
 pub const SIMULATED: &str = "simulated";
 
+/// Where experiments on the event-driven model of ATOM run: in any build, always with the same
+/// figures.
+pub const EVENT_MODEL: &str = "event model";
+
 /// What an experiment repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct About {
@@ -146,7 +150,7 @@ pub fn run(experiment: &dyn Experiment, effort: Effort, observe: &mut dyn FnMut(
     let about = experiment.about();
     // The files of a run in virtual time must not depend on place and time: they are the same
     // everywhere.
-    let conditions = if about.world == SIMULATED {
+    let conditions = if [SIMULATED, EVENT_MODEL].contains(&about.world) {
         Conditions { seconds: 0.0, others: None, machine: Machine::simulated() }
     } else {
         Conditions { seconds, others, machine: Machine::here() }

@@ -20,6 +20,7 @@
 //! | `experiment`, `experiments` | what an experiment is; a file for each, with the TPC-B database (`bank`) and comparisons of systems over numbers of clients (`sweep`) |
 //! | `bed` | a database in a memory file system with a log device of a chosen latency |
 //! | `experiments/simulated`, `simulation`, `simulated_bed` | experiments on simulated machines, of the log buffer alone and of the whole engine |
+//! | `experiments/atom` | hardware undo logging on the event-driven model of `duramen_machine::atom` |
 //! | `experiments/several_logs` | several logs alone, on either machine |
 //! | `bounds`, `calibration` | when a finding counts as reproduced; how far the model deviates |
 //! | `figure`, `plot`, `document`, `outcome`, `result_files` | series and CSV, SVG, the page, what is kept of a run |
@@ -49,7 +50,7 @@ pub use calibration::{Calibrated, calibrate, distance};
 pub use bounds::{Bound, Check, Verdict};
 pub use document::{document, table};
 pub use error::{Error, Result};
-pub use experiment::{About, Context, Effort, Experiment, Findings, SIMULATED, Step, run};
+pub use experiment::{About, Context, EVENT_MODEL, Effort, Experiment, Findings, SIMULATED, Step, run};
 pub use experiments::{EXPERIMENTS, find};
 pub use figure::{Axis, Figure, Series, Shape};
 pub use machine::Machine;

@@ -100,10 +100,8 @@ impl UndoHeader {
     /// Returns its bytes.
     pub fn encode(&self) -> [u8; LINE_BYTES] {
         let mut bytes = [0; LINE_BYTES];
-        let last = u64::from(self.count)
-            | u64::from(self.slot) << 3
-            | u64::from(self.number) << 8
-            | u64::from(self.tag) << 32;
+        let last =
+            u64::from(self.count) | u64::from(self.slot) << 3 | u64::from(self.number) << 8 | u64::from(self.tag) << 32;
         let words = self.addresses.iter().chain(std::iter::once(&last));
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());

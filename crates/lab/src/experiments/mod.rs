@@ -9,6 +9,7 @@ mod a1_elr_skew;
 mod a2_elr_tpcc;
 mod a3_switches;
 mod a4_pipelining;
+pub(crate) mod atom;
 mod bank;
 mod n9_recovery;
 mod several_logs;
@@ -49,6 +50,15 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &simulated::n_distributed::OffCore,
     &simulated::n_distributed::Allocation,
     &n9_recovery::Recovery,
+    &atom::Small,
+    &atom::Large,
+    &atom::Full,
+    &atom::Sourced,
+    &atom::Redo,
+    &atom::Entries,
+    &atom::Latency,
+    &atom::Collation,
+    &atom::Crashes,
 ];
 
 /// Returns the experiment for the claim `id`, in capitals or not.

@@ -80,3 +80,10 @@ fn a15_goes_through() {
 fn n9_goes_through() {
     goes_through("N9");
 }
+
+#[test]
+fn experiments_on_the_event_model_go_through() {
+    for id in ["T3", "T5", "T7", "T9"] {
+        goes_through(id);
+    }
+}

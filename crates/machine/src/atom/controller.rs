@@ -59,7 +59,9 @@ impl Write {
 pub(super) enum Access {
     Read(Request),
     /// A log line of a redo design, for the retirement of update `number`.
-    LogRead { number: u32 },
+    LogRead {
+        number: u32,
+    },
     Write(u32),
 }
 
@@ -137,7 +139,8 @@ impl System {
 
     fn bank_of_line(&self, line: u32) -> usize {
         let memory = &self.plan.machine.memory;
-        let local = line / (memory.interleave * memory.controllers as u32) * memory.interleave + line % memory.interleave;
+        let local =
+            line / (memory.interleave * memory.controllers as u32) * memory.interleave + line % memory.interleave;
         local as usize % memory.banks
     }
 

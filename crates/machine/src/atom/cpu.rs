@@ -60,12 +60,7 @@ impl std::fmt::Debug for Cpu {
 pub struct Lock(pub usize);
 
 impl Cpu {
-    pub(super) fn new(
-        mailbox: Rc<Mailbox>,
-        yielder: *const Yielder<(), ()>,
-        design: Design,
-        number: usize,
-    ) -> Self {
+    pub(super) fn new(mailbox: Rc<Mailbox>, yielder: *const Yielder<(), ()>, design: Design, number: usize) -> Self {
         Self { mailbox, yielder, design, number, depth: 0, written: Vec::new() }
     }
 
@@ -132,13 +127,24 @@ impl Cpu {
     /// As [`Cpu::atomic`], with several locks; they must be named in an order that all programs
     /// share.
     pub fn atomic_all<R>(&mut self, locks: &[Lock], body: impl FnOnce(&mut Self) -> R) -> R {
+        self.begin(locks);
+        let result = body(self);
+        self.end(locks);
+        result
+    }
+
+    /// Begins a region and takes its locks; each is to end with [`Cpu::end`].
+    pub fn begin(&mut self, locks: &[Lock]) {
         self.depth += 1;
-        let outer = self.depth == 1;
-        self.ask(Ask::Begin(outer));
+        self.ask(Ask::Begin(self.depth == 1));
         for lock in locks {
             self.ask(Ask::Lock(lock.0));
         }
-        let result = body(self);
+    }
+
+    /// Ends the innermost region, and releases its locks.
+    pub fn end(&mut self, locks: &[Lock]) {
+        let outer = self.depth == 1;
         if outer {
             self.flush_written();
         }
@@ -147,7 +153,6 @@ impl Cpu {
             self.ask(Ask::Unlock(lock.0));
         }
         self.depth -= 1;
-        result
     }
 
     /// A region within a region, which it is a part of: nested regions are flattened (IV-B).

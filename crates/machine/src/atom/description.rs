@@ -160,10 +160,9 @@ impl Machine {
     /// # Errors
     /// If there is none of that name.
     pub fn named(name: &str) -> Result<Self, Error> {
-        let (_, text) = BUILT_IN
-            .iter()
-            .find(|(known, _)| *known == name)
-            .ok_or_else(|| Error::Machine(format!("no machine is called `{name}`; there are atom-events and atom-tiny")))?;
+        let (_, text) = BUILT_IN.iter().find(|(known, _)| *known == name).ok_or_else(|| {
+            Error::Machine(format!("no machine is called `{name}`; there are atom-events and atom-tiny"))
+        })?;
         Self::parse(text)
     }
 
@@ -173,9 +172,9 @@ impl Machine {
     /// If the text is no description, or one of a machine that the model cannot be.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut machine: Self = toml::from_str(text).map_err(|error| Error::Machine(error.to_string()))?;
-        machine.digest = text.bytes().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
-            (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        machine.digest = text
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         machine.check()?;
         Ok(machine)
     }

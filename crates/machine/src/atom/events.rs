@@ -146,7 +146,6 @@ impl Events {
     pub(super) fn pop(&mut self) -> Option<(Cycle, Event)> {
         self.heap.pop().map(|Reverse(Entry(at, _, event))| (at, event))
     }
-
 }
 
 #[cfg(test)]

@@ -188,8 +188,7 @@ impl System {
             Ok(None) => {}
         }
         let dirty = self.plan.design.is_redo() && self.backend.take_victim(request.line);
-        let state =
-            SharedLine { owner: Some(request.core), sharers: 1 << request.core, dirty, kept_log: None };
+        let state = SharedLine { owner: Some(request.core), sharers: 1 << request.core, dirty, kept_log: None };
         self.shared[tile].insert(request.line, state);
         self.send(Node::Tile(tile), Node::Tile(usize::from(request.core)), true, Event::Fill { request, log });
     }

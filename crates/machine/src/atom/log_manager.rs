@@ -106,7 +106,8 @@ impl LogManager {
             }
         }
         for (slot, update) in self.updates.iter().enumerate() {
-            let saved = if fault == Some(Fault::BucketNotSaved) { update.buckets.first() } else { update.buckets.last() };
+            let saved =
+                if fault == Some(Fault::BucketNotSaved) { update.buckets.first() } else { update.buckets.last() };
             state.set(slot, update.phase, saved.map(|bucket| (*bucket, update.counted)));
         }
         state

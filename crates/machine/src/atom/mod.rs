@@ -48,14 +48,11 @@ mod redo;
 mod store_queue;
 mod system;
 
-
 pub use counters::Counters;
 pub use cpu::{Cpu, Lock};
 pub use crash::{CrashPlan, CrashReport, Probes};
 pub use critical::CriticalState;
-pub use description::{
-    CoreTable, LogTable, Machine, MemoryTable, MeshTable, PrivateTable, RedoTable, SharedTable,
-};
+pub use description::{CoreTable, LogTable, Machine, MemoryTable, MeshTable, PrivateTable, RedoTable, SharedTable};
 pub use fault::Fault;
 pub use recovery::{Geometry, Image, Place, Recovered, RecoveryError, recover};
 pub use system::run;

@@ -140,8 +140,7 @@ pub(super) fn recover_with(
     let read = |image: &dyn Fn(Place) -> Bytes, mc| {
         CriticalState::decode(&[image(Place::Critical(mc, 0)), image(Place::Critical(mc, 1))])
     };
-    let states: Vec<CriticalState> =
-        (0..geometry.controllers).map(|mc| read(&|place| image.read(place), mc)).collect();
+    let states: Vec<CriticalState> = (0..geometry.controllers).map(|mc| read(&|place| image.read(place), mc)).collect();
     if fault == Some(Fault::ResetBeforeDurable) {
         reset(image, &states);
     }

@@ -223,9 +223,7 @@ fn word(event: Event) -> u64 {
     let number = |kind: u64, a: u64, b: u64| kind << 56 | a << 40 | b;
     let of = |kind, request: Request| number(kind, u64::from(request.core), u64::from(request.line));
     match event {
-        Event::BankDone { mc, channel, bank } => {
-            number(1, u64::from(mc), u64::from(channel) << 8 | u64::from(bank))
-        }
+        Event::BankDone { mc, channel, bank } => number(1, u64::from(mc), u64::from(channel) << 8 | u64::from(bank)),
         Event::TileArrive(request) => of(2, request),
         Event::TileLook(request) => of(3, request),
         Event::Fill { request, log } => of(4 + u64::from(log), request),
@@ -240,9 +238,7 @@ fn word(event: Event) -> u64 {
         Event::SlotReturns { slot } => number(15, 0, u64::from(slot)),
         Event::EndArrives { mc, core, slot, .. } => number(16, u64::from(core), u64::from(mc) << 8 | u64::from(slot)),
         Event::EndAck { core } => number(17, u64::from(core), 0),
-        Event::ClearArrives { mc, core, slot, .. } => {
-            number(18, u64::from(core), u64::from(mc) << 8 | u64::from(slot))
-        }
+        Event::ClearArrives { mc, core, slot, .. } => number(18, u64::from(core), u64::from(mc) << 8 | u64::from(slot)),
         Event::ClearAck { core } => number(19, u64::from(core), 0),
         Event::Grown { mc } => number(20, u64::from(mc), 0),
         Event::Redo { core, step, number: of } => number(21 + u64::from(step), u64::from(core), u64::from(of)),

@@ -28,7 +28,9 @@ fn notice(fault: Fault, designs: &[Design]) -> Option<(Design, u64, String)> {
                     return Some((design, after, report.crashes.first.unwrap_or_default()));
                 }
                 Ok(_) => {}
-                Err(error @ (Error::Stuck { .. } | Error::Stale { .. })) => return Some((design, operations, error.to_string())),
+                Err(error @ (Error::Stuck { .. } | Error::Stale { .. })) => {
+                    return Some((design, operations, error.to_string()));
+                }
                 Err(error) => panic!("{fault:?}: {error}"),
             }
             operations += 100;

@@ -39,7 +39,11 @@ pub(super) fn bytes(instance: &Instance) -> u64 {
     entries(instance).end() - instance.base
 }
 
-pub(super) fn build<M: AtomicMemory>(instance: &Instance, memory: &mut M, random: &mut SplitMix64) -> Result<(), M::Error> {
+pub(super) fn build<M: AtomicMemory>(
+    instance: &Instance,
+    memory: &mut M,
+    random: &mut SplitMix64,
+) -> Result<(), M::Error> {
     entries(instance).free_all(memory)?;
     nodes(instance).free_all(memory)?;
     let root = nodes(instance).take(memory)?;
@@ -65,7 +69,12 @@ fn position<M: AtomicMemory>(memory: &mut M, node: u64, key: u64) -> Result<(u64
     Ok((count, count))
 }
 
-pub(super) fn toggle<M: AtomicMemory>(instance: &Instance, memory: &mut M, key: u64, seed: u64) -> Result<(), M::Error> {
+pub(super) fn toggle<M: AtomicMemory>(
+    instance: &Instance,
+    memory: &mut M,
+    key: u64,
+    seed: u64,
+) -> Result<(), M::Error> {
     let mut path = Vec::new();
     let mut node = memory.load(instance.base + ROOT)?;
     for _ in 0..memory.load(instance.base + HEIGHT)? {

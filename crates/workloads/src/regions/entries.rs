@@ -54,7 +54,13 @@ impl Entries {
     }
 
     /// Fills an entry from byte `from` on with a payload that follows from `seed`.
-    pub(super) fn fill<M: AtomicMemory>(&self, memory: &mut M, entry: u64, from: u64, seed: u64) -> Result<(), M::Error> {
+    pub(super) fn fill<M: AtomicMemory>(
+        &self,
+        memory: &mut M,
+        entry: u64,
+        from: u64,
+        seed: u64,
+    ) -> Result<(), M::Error> {
         for at in (from..self.bytes).step_by(8) {
             memory.store(entry + at, seed.wrapping_add(at))?;
         }

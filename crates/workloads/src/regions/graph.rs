@@ -27,7 +27,11 @@ pub(super) fn bytes(instance: &Instance) -> u64 {
     entries(instance).end() - instance.base
 }
 
-pub(super) fn build<M: AtomicMemory>(instance: &Instance, memory: &mut M, random: &mut SplitMix64) -> Result<(), M::Error> {
+pub(super) fn build<M: AtomicMemory>(
+    instance: &Instance,
+    memory: &mut M,
+    random: &mut SplitMix64,
+) -> Result<(), M::Error> {
     entries(instance).free_all(memory)?;
     for from in 0..vertices(instance) {
         toggle(instance, memory, from, random.bits())?;
@@ -36,7 +40,12 @@ pub(super) fn build<M: AtomicMemory>(instance: &Instance, memory: &mut M, random
 }
 
 /// Toggles one of the two edges that are possible from a vertex.
-pub(super) fn toggle<M: AtomicMemory>(instance: &Instance, memory: &mut M, first: u64, second: u64) -> Result<(), M::Error> {
+pub(super) fn toggle<M: AtomicMemory>(
+    instance: &Instance,
+    memory: &mut M,
+    first: u64,
+    second: u64,
+) -> Result<(), M::Error> {
     let count = vertices(instance);
     let from = first % count;
     let to = (from * 7 + 1 + second % 2 * 5) % count;

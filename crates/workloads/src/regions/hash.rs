@@ -18,7 +18,11 @@ pub(super) fn bytes(instance: &Instance) -> u64 {
     entries(instance).end() - instance.base
 }
 
-pub(super) fn build<M: AtomicMemory>(instance: &Instance, memory: &mut M, random: &mut SplitMix64) -> Result<(), M::Error> {
+pub(super) fn build<M: AtomicMemory>(
+    instance: &Instance,
+    memory: &mut M,
+    random: &mut SplitMix64,
+) -> Result<(), M::Error> {
     entries(instance).free_all(memory)?;
     for key in 0..instance.entries {
         toggle(instance, memory, 2 * key, random.bits())?;
@@ -26,7 +30,12 @@ pub(super) fn build<M: AtomicMemory>(instance: &Instance, memory: &mut M, random
     Ok(())
 }
 
-pub(super) fn toggle<M: AtomicMemory>(instance: &Instance, memory: &mut M, key: u64, seed: u64) -> Result<(), M::Error> {
+pub(super) fn toggle<M: AtomicMemory>(
+    instance: &Instance,
+    memory: &mut M,
+    key: u64,
+    seed: u64,
+) -> Result<(), M::Error> {
     let chain = instance.base + HEADS + key.wrapping_mul(0x9e37_79b9_7f4a_7c15) % CHAINS * 8;
     memory.work(6);
     toggle_in(&entries(instance), memory, chain, key, seed).map(|_| ())

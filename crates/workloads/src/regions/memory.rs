@@ -116,11 +116,7 @@ impl AtomicMemory for Plain {
 
     fn work(&mut self, _: u64) {}
 
-    fn atomic<R>(
-        &mut self,
-        _: (),
-        mut body: impl FnMut(&mut Self) -> Result<R, Infallible>,
-    ) -> Result<R, Infallible> {
+    fn atomic<R>(&mut self, _: (), mut body: impl FnMut(&mut Self) -> Result<R, Infallible>) -> Result<R, Infallible> {
         body(self)
     }
 }

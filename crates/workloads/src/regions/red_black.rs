@@ -24,7 +24,11 @@ pub(super) fn bytes(instance: &Instance) -> u64 {
     entries(instance).end() - instance.base
 }
 
-pub(super) fn build<M: AtomicMemory>(instance: &Instance, memory: &mut M, random: &mut SplitMix64) -> Result<(), M::Error> {
+pub(super) fn build<M: AtomicMemory>(
+    instance: &Instance,
+    memory: &mut M,
+    random: &mut SplitMix64,
+) -> Result<(), M::Error> {
     entries(instance).free_all(memory)?;
     memory.store(instance.base + ROOT, instance.base + SENTINEL)?;
     for key in 0..instance.entries {
@@ -33,7 +37,12 @@ pub(super) fn build<M: AtomicMemory>(instance: &Instance, memory: &mut M, random
     Ok(())
 }
 
-pub(super) fn toggle<M: AtomicMemory>(instance: &Instance, memory: &mut M, key: u64, seed: u64) -> Result<(), M::Error> {
+pub(super) fn toggle<M: AtomicMemory>(
+    instance: &Instance,
+    memory: &mut M,
+    key: u64,
+    seed: u64,
+) -> Result<(), M::Error> {
     let mut tree = Tree { memory, root: instance.base + ROOT, none: instance.base + SENTINEL };
     let (mut parent, mut side) = (tree.none, LEFT);
     let mut at = tree.memory.load(tree.root)?;

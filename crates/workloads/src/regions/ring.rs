@@ -23,7 +23,12 @@ pub(super) fn build<M: AtomicMemory>(instance: &Instance, memory: &mut M) -> Res
 }
 
 /// Enqueues or dequeues in turn; a full ring is dequeued from, an empty one enqueued to.
-pub(super) fn step<M: AtomicMemory>(instance: &Instance, memory: &mut M, number: u64, seed: u64) -> Result<(), M::Error> {
+pub(super) fn step<M: AtomicMemory>(
+    instance: &Instance,
+    memory: &mut M,
+    number: u64,
+    seed: u64,
+) -> Result<(), M::Error> {
     let (next_in, next_out) = (memory.load(instance.base + NEXT_IN)?, memory.load(instance.base + NEXT_OUT)?);
     memory.work(6);
     let used = next_in - next_out;

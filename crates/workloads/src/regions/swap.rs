@@ -19,7 +19,12 @@ pub(super) fn build<M: AtomicMemory>(instance: &Instance, memory: &mut M) -> Res
     Ok(())
 }
 
-pub(super) fn swap<M: AtomicMemory>(instance: &Instance, memory: &mut M, first: u64, second: u64) -> Result<(), M::Error> {
+pub(super) fn swap<M: AtomicMemory>(
+    instance: &Instance,
+    memory: &mut M,
+    first: u64,
+    second: u64,
+) -> Result<(), M::Error> {
     let size = instance.entry_bytes as usize;
     let [first, second] = [first, second].map(|entry| instance.base + entry * instance.entry_bytes);
     let (mut one, mut other) = (vec![0; size], vec![0; size]);
