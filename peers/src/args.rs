@@ -38,7 +38,12 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_value = "tpcb", value_parser = workload)]
     pub(crate) workload: Vec<String>,
     /// Numbers of clients, separated by commas.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64], value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_values_t = [1, 4, 16, 64],
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
     pub(crate) clients: Vec<u32>,
     /// Length of each measurement in seconds.
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]

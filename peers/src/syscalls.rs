@@ -153,11 +153,13 @@ interpose! {
     fdatasync(fd: c_int) -> status c_int = libc::SYS_fdatasync, FDATASYNC.fetch_add(1, Relaxed);
     msync(address: *mut c_void, length: size_t, flags: c_int) -> status c_int = libc::SYS_msync,
         if flags & libc::MS_SYNC != 0 { MSYNC.fetch_add(1, Relaxed); };
-    sync_file_range(fd: c_int, offset: off64_t, bytes: off64_t, flags: c_uint) -> status c_int = libc::SYS_sync_file_range,
+    sync_file_range(fd: c_int, offset: off64_t, bytes: off64_t, flags: c_uint) -> status c_int =
+        libc::SYS_sync_file_range,
         RANGE.fetch_add(1, Relaxed);
     close(fd: c_int) -> status c_int = libc::SYS_close, remember(fd, false);
     write(fd: c_int, buffer: *const c_void, bytes: size_t) -> wrote ssize_t = libc::SYS_write, count_write(fd);
-    pwrite(fd: c_int, buffer: *const c_void, bytes: size_t, offset: off_t) -> wrote ssize_t = libc::SYS_pwrite64, count_write(fd);
+    pwrite(fd: c_int, buffer: *const c_void, bytes: size_t, offset: off_t) -> wrote ssize_t = libc::SYS_pwrite64,
+        count_write(fd);
     pwrite64(fd: c_int, buffer: *const c_void, bytes: size_t, offset: off64_t) -> wrote ssize_t = libc::SYS_pwrite64,
         count_write(fd);
     writev(fd: c_int, parts: *const iovec, count: c_int) -> wrote ssize_t = libc::SYS_writev, count_write(fd);
@@ -246,7 +248,12 @@ macro_rules! interpose_open {
         /// # Safety
         /// As the C library's function of this name.
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $at(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        pub(crate) unsafe extern "C" fn $at(
+            directory: c_int,
+            path: *const c_char,
+            flags: c_int,
+            mode: mode_t,
+        ) -> c_int {
             // SAFETY: as the caller promises.
             opened(unsafe { libc::syscall(libc::SYS_openat, directory, path, flags, mode) }, flags)
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duramen::pmem::{Domain, Source, Survive, Timing};
 use duramen::{Archive, Db, HeapOptions, LogDevice, NvmOptions, Options, RecoveryObserver, Scheme, inspect};
-use duramen_io::{Disk, DiskLock, ReadOnlyDisk};
+use duramen_io::{Disk, DiskLock, MemoryDisk};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ const HEAP_FILE: &str = "heap";
 /// database in `dir`, or else that of a new database.
 pub(crate) fn scheme(dir: &Path, open: &OpenArgs) -> &'static str {
     let found = || {
-        let disk = dir.join(CONTROL_FILE).is_file().then(|| ReadOnlyDisk::open(dir).ok()).flatten()?;
+        let disk = dir.join(CONTROL_FILE).is_file().then(|| MemoryDisk::over(dir).ok()).flatten()?;
         inspect::scheme(&disk).ok()
     };
     open.heap.scheme.or_else(found).unwrap_or("wal")
@@ -37,17 +37,21 @@ pub(crate) fn scheme(dir: &Path, open: &OpenArgs) -> &'static str {
 fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
     let (has_heap, has_ring) = (scheme == "in-place", open.log.log_device == "nvm");
     let heap = &open.heap;
-    let of_heap = [heap.heap_mb.is_some(), heap.journal_mb.is_some(), heap.barrier_ns.is_some()];
+    let sizes = [heap.heap_mb, heap.journal_mb, heap.barrier_ns];
+    let is_of_heap = sizes.iter().any(Option::is_some) || heap.barriers.is_some() || heap.residence.is_some();
     let of_both = [open.log.domain.is_some(), !open.log.region.is_empty()];
     let usage = |reason: &str| Err(Failure::Usage(reason.to_owned()));
     match () {
-        () if !has_heap && of_heap.contains(&true) => {
-            usage("`--heap-mb`, `--journal-mb` and `--barrier-ns` require `--scheme in-place`")
-        }
+        () if !has_heap && is_of_heap => usage(
+            "`--heap-mb`, `--journal-mb`, `--barriers`, `--residence` and `--barrier-ns` require `--scheme in-place`",
+        ),
         () if !has_ring && open.log.ring_mb.is_some() => usage("`--ring-mb` requires `--log-device nvm`"),
         () if !has_heap && !has_ring && of_both.contains(&true) => {
             usage("`--domain` and `--region` require `--log-device nvm` or `--scheme in-place`")
         }
+        () if has_heap && (open.recovery_threads.is_some() || open.instant_recovery) => usage(
+            "`--recovery-threads` and `--instant-recovery` are for recovery from a log; the scheme `in-place` has none",
+        ),
         () if has_heap && open.log.region.len() > 1 => usage("a heap is one region: give `--region` once"),
         () => Ok(()),
     }
@@ -100,6 +104,8 @@ fn heap(dir: &Path, open: &OpenArgs) -> HeapOptions {
     let megabytes = open.heap.heap_mb.unwrap_or(if path.exists() { 2 } else { 1024 });
     HeapOptions {
         journal_bytes: open.heap.journal_mb.map(|megabytes| megabytes << 20),
+        barriers: open.heap.barriers.unwrap_or_default(),
+        residence: open.heap.residence.unwrap_or_default(),
         // A user who measures on memory that is not persistent gets a warning and no error.
         survive: Survive::Process,
         timing: Timing { barrier: Duration::from_nanos(open.heap.barrier_ns.unwrap_or(0)), ..Timing::NONE },
@@ -142,7 +148,7 @@ pub(crate) fn open_existing(dir: &Path, open: &OpenArgs) -> Result<Db> {
 /// guard lives.
 pub(crate) fn closed_disk(dir: &Path) -> Result<(Arc<dyn Disk>, DiskLock)> {
     require_database(dir)?;
-    let disk = ReadOnlyDisk::open(dir)?;
+    let disk = MemoryDisk::over(dir)?;
     let lock = disk.lock().map_err(|error| match error.kind {
         ErrorKind::ResourceBusy => {
             Failure::Run(format!("the database {} is in use: {}; close it there first", dir.display(), error.reason))
@@ -155,12 +161,12 @@ pub(crate) fn closed_disk(dir: &Path) -> Result<(Arc<dyn Disk>, DiskLock)> {
 /// As [`open_existing`], for inspection: where nothing can be written, it recovers the database in
 /// memory.
 pub(crate) fn open_to_inspect(dir: &Path, open: &OpenArgs) -> Result<Db> {
-    if !ReadOnlyDisk::is_all_there_is(dir) {
+    if !MemoryDisk::is_all_there_is(dir) {
         return open_existing(dir, open);
     }
     require_database(dir)?;
     let options = Options { create: false, ..options(dir, open)? };
-    Ok(Db::open_on(Arc::new(ReadOnlyDisk::open(dir)?), options)?)
+    Ok(Db::open_on(Arc::new(MemoryDisk::over(dir)?), options)?)
 }
 
 fn require_database(dir: &Path) -> Result<()> {

@@ -116,7 +116,8 @@ fn main() -> Result<(), Error> {
     let flushes = after.log.flushes - before.log.flushes;
     let acknowledged = bank.acknowledged.load(Ordering::Relaxed);
     println!(
-        "{sessions} sessions on {THREADS} threads: {acknowledged} transfers in {:.1} s, {:.0} a second, {:.0} in each flush",
+        "{sessions} sessions on {THREADS} threads: {acknowledged} transfers in {:.1} s, {:.0} a second, \
+         {:.0} in each flush",
         elapsed.as_secs_f64(),
         acknowledged as f64 / elapsed.as_secs_f64(),
         acknowledged as f64 / flushes as f64,

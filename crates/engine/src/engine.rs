@@ -43,6 +43,7 @@ use crate::txn_state::context_pool::{Context, ContextPool};
 use crate::txn_state::deferred_free::{DeferredFrees, Freeing};
 use crate::txn_state::log::{Missing, TxnLog};
 use crate::txn_state::table::TxnTable;
+use crate::workers::Workers;
 
 /// A database.
 #[derive(Debug)]
@@ -64,6 +65,7 @@ pub(crate) struct Engine {
     pub(crate) deferred_frees: DeferredFrees,
     pub(crate) recovery: OnceLock<RecoveryReport>,
     pub(crate) background: BackgroundRecovery,
+    pub(crate) workers: Arc<Workers>,
     /// The events that acknowledged commits do not survive, if these include less than a power cut.
     pub(crate) log_shortfall: Option<String>,
     /// The largest GSN of a commit whose locks were released before it was hardened.
@@ -87,6 +89,7 @@ impl Engine {
         contexts.set_next_txn(control.control.next_txn);
         Self {
             disk,
+            workers: Workers::new(options.run_async_threads),
             options,
             control: Mutex::new(control),
             store,
@@ -178,6 +181,7 @@ impl Engine {
         self.locks.close();
         self.checkpointer.stop();
         self.background.stop();
+        self.workers.close();
         self.store.pool.stop_cleaner();
     }
 

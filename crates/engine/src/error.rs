@@ -29,8 +29,8 @@ pub enum Error {
         /// The transaction that must give way.
         txn: TxnId,
     },
-    /// The wait exceeded [`crate::Options::lock_wait_limit`]. Abort the transaction and run it
-    /// again.
+    /// The wait exceeded [`crate::Options::lock_wait_limit`], or the limit that the transaction has
+    /// set with [`crate::Txn::set_lock_wait_limit`]. Abort the transaction and run it again.
     #[error("{txn} waited longer than the lock wait limit; abort it and run it again")]
     LockTimeout {
         /// The transaction that waited.

@@ -15,7 +15,7 @@
 //! | these and the archive or a backup | it waits for the copy, as long as it makes progress |
 //!
 //! No transaction waits for more log space than it needs. Every wait is watched ([`Watch`]): if the
-//! awaited work makes no progress for [`PATIENCE_WITH_COPIES`] or [`PATIENCE_WITH_TRANSACTIONS`],
+//! awaited work makes no progress for [`COPY_STALL_LIMIT`] or [`TRANSACTION_STALL_LIMIT`],
 //! the waiter is refused with the reason. So the wait is bounded even if the awaited transaction
 //! waits for a lock that the waiter holds; and a transaction that is known to make no progress
 //! delays no other transaction. No transaction waits for an archive that has failed.
@@ -50,10 +50,10 @@ use crate::txn_state::table::{TxnEntry, TxnTable};
 const LOOK: Duration = Duration::from_millis(1);
 
 /// How long the archive or a backup may make no progress.
-const PATIENCE_WITH_COPIES: Duration = Duration::from_secs(10);
+const COPY_STALL_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long other transactions may make no progress.
-const PATIENCE_WITH_TRANSACTIONS: Duration = Duration::from_millis(500);
+const TRANSACTION_STALL_LIMIT: Duration = Duration::from_millis(500);
 
 /// Limit of checkpoints for one reservation: if other transactions take the freed space every time,
 /// there is too little for all.
@@ -387,14 +387,14 @@ impl FullLog<'_> {
             Remedy::AwaitCopies => {
                 self.log.call_archive();
                 let still = still_for(&mut watches.copies, self.log.retainers_progress());
-                if still < PATIENCE_WITH_COPIES {
+                if still < COPY_STALL_LIMIT {
                     return None;
                 }
                 format!("{refusal}; nothing has been copied for {} s", still.as_secs())
             }
             Remedy::AwaitOthers | Remedy::LetGiveWay => {
                 let state = at_work ^ oldest.map_or(0, |(entry, _)| entry.last.get());
-                if still_for(&mut watches.others, state) < PATIENCE_WITH_TRANSACTIONS {
+                if still_for(&mut watches.others, state) < TRANSACTION_STALL_LIMIT {
                     return None;
                 }
                 of_transactions(limit, set_aside, oldest.filter(|(entry, _)| entry.txn != missing.txn), self.log)

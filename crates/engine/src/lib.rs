@@ -40,6 +40,11 @@
 //! true makes progress, too. But each of its attempts is a new, young transaction, so one thread
 //! may wait for a long time while other threads proceed.
 //!
+//! An asynchronous program uses [`Db::run_async`], which holds no lock while the task is suspended.
+//! A wait for a lock ends after [`Options::lock_wait_limit`] with [`Error::LockTimeout`], and
+//! [`Txn::set_lock_wait_limit`] sets another limit. With [`Txn::scan_skip_locked`] workers share a
+//! queue.
+//!
 //! # Promises
 //! * What [`Txn::commit`] has acknowledged survives any crash: of the process, the system or the
 //!   power supply.
@@ -69,6 +74,7 @@
 //! | `checkpoint` | fuzzy checkpoints, the control file that names them, generations of files |
 //! | `recovery` | analysis, redo and undo after a crash |
 //! | `full_log` | what a transaction does when the log has no space left |
+//! | `workers` | threads that run transactions for asynchronous programs |
 //! | `engine` | the parts of a database |
 //! | `txn` | the operations of a transaction |
 //! | `open` | opening or creating a database |
@@ -107,8 +113,10 @@ mod storage;
 mod timestamp;
 mod txn;
 mod txn_state;
+mod workers;
 
 pub use api::db::Db;
+pub use api::run_async::Running;
 pub use backup::point::RestoreTo;
 pub use backup::restore::{Restore, RestoreReport};
 pub use backup::{BackupReport, CopyProgress};
@@ -116,13 +124,13 @@ pub use check::CheckReport;
 pub use error::{Error, Result};
 pub use metrics::{HeapMetrics, Metrics, RecoveryReport};
 pub use options::{
-    Archive, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options, Partition,
-    Scheme,
+    Archive, Barriers, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options,
+    Partition, Residence, Scheme,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use storage::catalog::Table;
 pub use timestamp::Timestamp;
-pub use txn::{Commit, Savepoint, Scan, Txn};
+pub use txn::{Commit, KeyRange, Savepoint, Scan, Txn};
 
 pub use duramen_pmem as pmem;
 pub use duramen_types::{Gsn, LogId, MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN};

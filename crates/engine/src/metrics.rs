@@ -22,6 +22,8 @@ pub struct Metrics {
     pub writing: u64,
     /// Lock requests that had to wait.
     pub lock_waits: u64,
+    /// Lock requests that were not granted within the limit on waiting.
+    pub lock_timeouts: u64,
     /// Time that all transactions together have spent waiting for locks, in nanoseconds.
     pub lock_wait_nanos: u64,
     /// Checkpoints taken.

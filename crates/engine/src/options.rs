@@ -94,6 +94,30 @@ pub enum Scheme {
     InPlace(HeapOptions),
 }
 
+/// The order that a change of pages in a heap imposes on its stores, by persist barriers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Barriers {
+    /// The fewest barriers: 2 for each change. One record with a checksum holds how to undo the
+    /// change and the new lines; recovery repeats it (default).
+    #[default]
+    Fewest,
+    /// Those of the paper, for comparison: 6 for each change. 2 make an undo entry durable, and 4
+    /// update the pages under a log of their old lines (Storage management in the NVRAM era, figure
+    /// 2).
+    Paper,
+}
+
+/// Where the pages of a heap are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Residence {
+    /// In copies in DRAM ([`Options::pool_bytes`]), as over a data file (default).
+    #[default]
+    Cached,
+    /// In the heap itself. DRAM holds only 128 bytes for each page of the heap. For memory that is
+    /// about as fast to read as DRAM.
+    Direct,
+}
+
 /// The heap in persistent memory that holds the pages of a database and the journals of its
 /// transactions. It belongs to the database as its files do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,6 +133,11 @@ pub struct HeapOptions {
     /// are for transactions, and each transaction that writes needs 64 KiB, or more if it changes
     /// much. An existing heap keeps its journals.
     pub journal_bytes: Option<u64>,
+    /// The protocol of a change. It may differ from one opening to the next: recovery reads what
+    /// either has left.
+    pub barriers: Barriers,
+    /// Where pages are read. It may differ from one opening to the next.
+    pub residence: Residence,
     /// The persistence domain on which the heap relies.
     pub domain: Domain,
     /// What acknowledged commits must survive: if the platform cannot guarantee this, the database
@@ -133,6 +162,8 @@ impl HeapOptions {
             source,
             bytes,
             journal_bytes: None,
+            barriers: Barriers::default(),
+            residence: Residence::default(),
             domain,
             survive: Survive::default(),
             stated: None,
@@ -167,8 +198,16 @@ macro_rules! names {
     };
 }
 
-names!(CommitMode, "commit", "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async);
-names!(Partition, "log_partition", "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page);
+names!(
+    CommitMode, "commit",
+    "sync" => Self::Sync, "elr" => Self::Elr, "pipelined" => Self::Pipelined, "async" => Self::Async
+);
+names!(
+    Partition, "log_partition",
+    "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page
+);
+names!(Barriers, "barriers", "fewest" => Self::Fewest, "paper" => Self::Paper);
+names!(Residence, "residence", "cached" => Self::Cached, "direct" => Self::Direct);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:
@@ -257,12 +296,30 @@ pub struct Options {
     /// Speculative lock inheritance: the thread's next transaction inherits the intention locks on
     /// tables (default yes).
     pub lock_inheritance: bool,
-    /// The longest wait for a lock before [`Error::LockTimeout`]; with `None` (default) a
-    /// transaction waits until the lock is granted or a deadlock is found.
+    /// The number of records that a serializable scan locks one by one before it tries to lock the
+    /// whole table instead (default 1024). It does so only if no other transaction writes to the
+    /// table at that moment, and tries again after as many records. A scan that has the lock of the
+    /// table is faster and holds no further locks, but nobody else can write to the table until its
+    /// transaction ends.
+    pub lock_escalation: usize,
+    /// The longest wait for a lock before [`Error::LockTimeout`] (default 10 seconds);
+    /// [`crate::Txn::set_lock_wait_limit`] sets it for one transaction. With `None` a transaction
+    /// waits until the lock is granted or a deadlock is found. In an asynchronous program, whose
+    /// tasks may hold locks while they are suspended and all threads of the executor wait for these
+    /// locks, that may be for ever.
     pub lock_wait_limit: Option<Duration>,
+    /// The most threads that run transactions for [`crate::Db::run_async`] (default 8). They are
+    /// started when they are needed.
+    pub run_async_threads: usize,
     /// The most pages that the background cleaner writes per second; `None` (default) is as many as
     /// needed.
     pub cleaner_pages_per_second: Option<u32>,
+    /// Number of dirty pages that the background cleaner aims at: while there are more, it writes
+    /// the page that has been dirty the longest. Few dirty pages and a small
+    /// [`Options::checkpoint_bytes`] keep recovery short, at the price of more writes (Storage
+    /// management in the NVRAM era, section 4). `None` (default) lets three quarters of the pool
+    /// become dirty.
+    pub dirty_pages: Option<usize>,
     /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
     /// I/O is buffered).
     pub direct_io: bool,
@@ -300,8 +357,11 @@ impl Default for Options {
             group_commit_bytes: 1 << 20,
             group_commit_time: Duration::from_millis(1),
             lock_inheritance: true,
-            lock_wait_limit: None,
+            lock_escalation: 1024,
+            lock_wait_limit: Some(Duration::from_secs(10)),
+            run_async_threads: 8,
             cleaner_pages_per_second: None,
+            dirty_pages: None,
             direct_io: true,
             io_uring: true,
         }
@@ -317,6 +377,29 @@ impl Options {
 
     /// The most threads that recovery can use: each needs some pages of the pool.
     pub const MOST_RECOVERY_THREADS: usize = 32;
+
+    /// Returns options for programs with little data, such as tools and tests: 4 MiB of memory for
+    /// pages and a log of some megabytes.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// let db = duramen::Db::open(home.path(), duramen::Options::small())?;
+    /// # db.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn small() -> Self {
+        Self {
+            pool_bytes: 4 << 20,
+            log_buffer_bytes: 256 << 10,
+            log_segment_bytes: 1 << 20,
+            checkpoint_bytes: 4 << 20,
+            redo_memory_bytes: Some(4 << 20),
+            run_async_threads: 2,
+            ..Self::default()
+        }
+    }
 
     /// Returns whether [`Options::instant_recovery`] is on, by either spelling.
     #[expect(deprecated, reason = "the earlier spelling counts, too")]
@@ -347,8 +430,8 @@ impl Options {
                 let gauge = Gauge::new(Some(observer), RecoveryPass::LogEnd, None, 1);
                 ReadObserver::new(move |bytes| gauge.add(bytes))
             }),
-            shared_synchronizations: self.commit == CommitMode::Pipelined,
-            synchronization_kind: Kind::Synchronization as u8,
+            shared_sync_records: self.commit == CommitMode::Pipelined,
+            sync_record_kind: Kind::SyncRecord as u8,
             group_commit: GroupCommit {
                 transactions: self.group_commit_transactions,
                 bytes: self.group_commit_bytes,
@@ -397,8 +480,17 @@ impl Options {
                 format!("must be at least 1 and at most {}", Self::MOST_RECOVERY_THREADS),
             );
         }
+        if self.lock_escalation == 0 {
+            return wrong("lock_escalation", "must be at least 1".into());
+        }
+        if self.run_async_threads == 0 {
+            return wrong("run_async_threads", "must be at least 1".into());
+        }
         if self.cleaner_pages_per_second == Some(0) {
             return wrong("cleaner_pages_per_second", "must not be zero; `None` means no limit".into());
+        }
+        if self.dirty_pages == Some(0) {
+            return wrong("dirty_pages", "must not be zero; `None` means three quarters of the pool".into());
         }
         Ok(())
     }
@@ -424,6 +516,14 @@ impl Options {
             return wrong("scheme", "anonymous memory cannot be opened again: name a file or device for the heap");
         }
         let usual = Self::default();
+        if heap.residence == Residence::Direct {
+            if self.pool_bytes != usual.pool_bytes {
+                return wrong("pool_bytes", "with the residence `direct` there are no copies: leave the option out");
+            }
+            if !heap.timing.read.is_zero() {
+                return wrong("scheme", "with the residence `direct` no call reads that could be delayed");
+            }
+        }
         if self.commit == CommitMode::Async {
             return wrong(
                 "commit",
@@ -451,6 +551,13 @@ impl Options {
         if of_groups(self) != of_groups(&usual) {
             return wrong("group_commit", "the scheme `in-place` has no group commit: leave the options out");
         }
+        if self.recovery_threads.is_some() {
+            return wrong("recovery_threads", "the scheme `in-place` has no log to recover from: leave the option out");
+        }
+        if self.recovers_instantly() {
+            let reason = "the scheme `in-place` has no redo that could be left for later: leave the option out";
+            return wrong("instant_recovery", reason);
+        }
         if self.redo_memory_bytes.is_some() {
             return wrong("redo_memory_bytes", "the scheme `in-place` has no redo of a log: leave the option out");
         }
@@ -460,6 +567,9 @@ impl Options {
         }
         if self.cleaner_pages_per_second.is_some() {
             return wrong("cleaner_pages_per_second", "with the scheme `in-place` no page is ever dirty: leave it out");
+        }
+        if self.dirty_pages.is_some() {
+            return wrong("dirty_pages", "with the scheme `in-place` no page is ever dirty: leave it out");
         }
         if self.checkpoint_bytes != usual.checkpoint_bytes {
             return wrong("checkpoint_bytes", "the scheme `in-place` takes no checkpoints: leave the option out");

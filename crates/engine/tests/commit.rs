@@ -72,7 +72,7 @@ fn in_the_other_modes_it_has_happened_on_return() {
 /// A reader of changes that are not hardened yet gets its answer when they are. It ends by commit
 /// or by abort, and reads keys and ranges, existing and deleted records.
 #[test]
-fn who_has_read_what_is_not_hardened_yet_is_told_when_it_is() {
+fn a_reader_of_an_unhardened_commit_is_told_when_it_hardens() {
     type Read = fn(&mut Txn, &Table);
     let reads: [(&str, Read); 4] = [
         ("get", |txn, table| assert!(txn.get(table, &1_u32.to_be_bytes()).unwrap().is_some())),
@@ -198,7 +198,7 @@ fn a_dropped_table_is_seen_to_be_gone_when_that_is_durable() {
 /// A group-commit threshold that is not reached delays commits, for as long as configured, and
 /// nothing else.
 #[test]
-fn only_commits_wait_for_company() {
+fn only_commits_wait_for_others() {
     let options = Options {
         group_commit_transactions: 1000,
         group_commit_time: Duration::from_secs(2),

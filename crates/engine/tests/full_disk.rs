@@ -21,7 +21,7 @@ fn put(db: &Db, from: u32, count: u32) -> Result<()> {
 /// A write or sync that found no space put the database out of service, although the error said
 /// "make room and run the transaction again".
 #[test]
-fn whoever_is_told_to_make_room_can_go_on() {
+fn a_writer_that_frees_space_can_go_on() {
     let (mut refused, mut failed) = (0, 0);
     for number in 0..60 {
         let disk = SimDisk::new(number);

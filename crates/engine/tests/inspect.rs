@@ -183,7 +183,7 @@ fn the_checkpoint_is_reported_with_its_tables() {
     assert_eq!(tables.transactions.len(), 1, "{report}");
     assert_eq!((tables.transactions[0].txn, tables.transactions[0].state), (unfinished, "active"));
     assert_eq!(report.current().unwrap().oldest, tables.transactions[0].first, "{report}");
-    assert!(report.to_string().contains("1 unfinished transactions"), "{report}");
+    assert!(report.to_string().contains("1 active transactions"), "{report}");
 
     let report = inspect::checkpoint(shared(&disk)).unwrap();
     assert!(report.slots.iter().all(Result::is_ok), "{report}");

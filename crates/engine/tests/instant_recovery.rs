@@ -116,7 +116,7 @@ fn work(db: &Db, model: &mut Model, rng: &mut StdRng, keys: u32, changes: u32) {
 }
 
 #[test]
-fn whoever_comes_first_finds_every_page_as_it_should_be() {
+fn the_first_reader_of_a_page_finds_it_redone() {
     let (disk, model) = crashed(21, options(1024, 64 << 20), 4_000, 8_000);
     let usual = Options { instant_recovery: false, ..options(1024, 64 << 20) };
     let before = opened(&disk.crash_image(&CrashChoice::Everything), usual.clone()).metrics().recovery;
@@ -196,7 +196,7 @@ fn a_crash_before_redo_is_done_does_no_harm() {
                 image = image.crash_image(&CrashChoice::Random(rng.random()));
             }
             let db = opened(&image, Options { instant_recovery: round.is_multiple_of(2), ..with() });
-            settle(&db, &mut model, &mut doubt).unwrap();
+            resolve_doubt(&db, &mut model, &mut doubt).unwrap();
             verify(&db, &model);
             db.close().unwrap();
         }
@@ -210,7 +210,7 @@ fn a_crash_before_redo_is_done_does_no_harm() {
 /// Works until the power fails.
 fn live(db: &Db, model: &mut Model, doubt: &mut Doubt, rng: &mut StdRng, keys: u32) {
     let Ok(table) = db.open_table("t") else { return };
-    if settle(db, model, doubt).is_err() {
+    if resolve_doubt(db, model, doubt).is_err() {
         return;
     }
     for change in 0..40_u32 {
@@ -231,7 +231,7 @@ fn live(db: &Db, model: &mut Model, doubt: &mut Doubt, rng: &mut StdRng, keys: u
 }
 
 /// Finds the outcome of a change that was in progress.
-fn settle(db: &Db, model: &mut Model, doubt: &mut Doubt) -> Result<(), Error> {
+fn resolve_doubt(db: &Db, model: &mut Model, doubt: &mut Doubt) -> Result<(), Error> {
     if let Some((key, possible)) = doubt {
         let found = db.begin().get(&db.open_table("t")?, key)?;
         assert!(possible.contains(&found), "{found:?} is neither of {possible:?}");

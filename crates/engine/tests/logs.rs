@@ -137,7 +137,7 @@ fn the_power_goes_off_among_threads() {
             let sum = (0..KEYS).fold(0_u64, |sum, key| sum.wrapping_add(number(&db, &key.to_be_bytes())));
             assert_eq!(sum, 0, "{way}, {commit}, {choice:?}");
             let log = db.metrics().log;
-            assert!(log.synchronizations > 0);
+            assert!(log.sync_records > 0);
         }
     }
 }

@@ -114,7 +114,7 @@ fn many_pages_are_repeated_by_several_threads() {
         let image = disk.crash_image(&CrashChoice::Everything);
         let db = Db::open_on(Arc::new(image), options(pool_pages, 256 << 20)).unwrap();
         let report = db.metrics().recovery;
-        assert!(report.redo_threads > 1 && report.windows == 1, "enough for helpers: {report:?}");
+        assert!(report.redo_threads > 1 && report.windows == 1, "enough for more than one thread: {report:?}");
         verify(&db, &model);
     }
 }

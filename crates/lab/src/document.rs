@@ -8,7 +8,9 @@ use crate::experiment::{EVENT_MODEL, Experiment, SIMULATED};
 use crate::experiments::{EXPERIMENTS, find};
 use crate::figure::{Figure, Shape};
 use crate::outcome::{Conditions, Outcome};
-use crate::result_files::FOLDER;
+
+/// The folder, beside the document, with the files that it shows.
+pub(crate) const FOLDER: &str = "reproduction";
 
 const HEAD: &str = "\
 # Reproduction

@@ -1,13 +1,8 @@
-//! What an experiment is, and how it is run.
-
-use duramen_sync::clock::Instant;
-use duramen_sync::usage::Usage;
+//! What an experiment is, and what it measures with.
 
 use crate::bounds::Check;
 use crate::error::Result;
 use crate::figure::Figure;
-use crate::machine::{Machine, processor_time};
-use crate::outcome::{Conditions, Outcome};
 
 /// Where experiments on a simulated machine run: [`About::world`].
 pub const SIMULATED: &str = "simulated";
@@ -15,6 +10,9 @@ pub const SIMULATED: &str = "simulated";
 /// Where experiments on the event-driven model of ATOM run: in any build, always with the same
 /// figures.
 pub const EVENT_MODEL: &str = "event model";
+
+/// Where experiments run that trace which pages are visited: [`About::world`].
+pub const TRACED: &str = "native, trace build";
 
 /// What an experiment repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +95,11 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    pub(crate) fn new(effort: Effort, observe: &'a mut dyn FnMut(&Step)) -> Self {
+        Self { effort, observe, step: Step::default() }
+    }
+
     /// How much work to make of it.
     pub fn effort(&self) -> Effort {
         self.effort
@@ -131,29 +133,4 @@ impl Context<'_> {
         (self.observe)(&self.step);
         Ok(measured)
     }
-}
-
-/// Runs `experiment`; `observe` is called before and after each measurement.
-///
-/// # Errors
-/// As [`Experiment::run`].
-pub fn run(experiment: &dyn Experiment, effort: Effort, observe: &mut dyn FnMut(&Step)) -> Result<Outcome> {
-    let start = Instant::now();
-    let (all, own) = (processor_time(), Usage::now());
-    let mut context = Context { effort, observe, step: Step::default() };
-    let findings = experiment.run(&mut context)?;
-    let seconds = start.elapsed().as_secs_f64();
-    let own = Usage::now().since(&own).processor();
-    let others = all
-        .zip(processor_time())
-        .map(|(before, after)| after.saturating_sub(before).saturating_sub(own).as_secs_f64() / seconds.max(1e-9));
-    let about = experiment.about();
-    // The files of a run in virtual time must not depend on place and time: they are the same
-    // everywhere.
-    let conditions = if [SIMULATED, EVENT_MODEL].contains(&about.world) {
-        Conditions { seconds: 0.0, others: None, machine: Machine::simulated() }
-    } else {
-        Conditions { seconds, others, machine: Machine::here() }
-    };
-    Ok(Outcome::new(about, effort, conditions, findings))
 }

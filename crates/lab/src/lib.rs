@@ -17,9 +17,11 @@
 //! # Parts
 //! | module | what it does |
 //! |---|---|
-//! | `experiment`, `experiments` | what an experiment is; a file for each, with the TPC-B database (`bank`) and comparisons of systems over numbers of clients (`sweep`) |
+//! | `experiment`, `run`, `experiments` | what an experiment is, and running it; a file for each, with the TPC-B database (`bank`) and comparisons of systems over numbers of clients (`sweep`) |
 //! | `bed` | a database in a memory file system with a log device of a chosen latency |
-//! | `experiments/simulated`, `simulation`, `simulated_bed` | experiments on simulated machines, of the log buffer alone and of the whole engine |
+//! | `contender`, `nvm_bed`, `nvm_disk`, `experiments/nvram` | the schemes for persistent memory beside each other: their options, their databases on either machine, a disk of modelled persistent memory, and the experiments |
+//! | `experiments/traced`, `lru` | experiments on traces of the pages that are visited, which the trace build takes |
+//! | `experiments/simulated`, `simulation` | experiments on simulated machines, of the log buffer alone and of the whole engine |
 //! | `experiments/atom` | hardware undo logging on the event-driven model of `duramen_machine::atom` |
 //! | `experiments/several_logs` | several logs alone, on either machine |
 //! | `bounds`, `calibration` | when a finding counts as reproduced; how far the model deviates |
@@ -28,17 +30,21 @@
 mod bed;
 mod bounds;
 mod calibration;
+mod contender;
 mod document;
 mod error;
 mod experiment;
 mod experiments;
 mod figure;
+#[cfg_attr(not(any(duramen_trace, test)), allow(dead_code, reason = "used by the trace build"))]
+mod lru;
 mod machine;
+mod nvm_bed;
+mod nvm_disk;
 mod outcome;
 mod plot;
 mod result_files;
-#[cfg(duramen_machine)]
-mod simulated_bed;
+mod run;
 #[cfg(duramen_machine)]
 mod simulation;
 
@@ -50,9 +56,10 @@ pub use calibration::{Calibrated, calibrate, distance};
 pub use bounds::{Bound, Check, Verdict};
 pub use document::{document, table};
 pub use error::{Error, Result};
-pub use experiment::{About, Context, EVENT_MODEL, Effort, Experiment, Findings, SIMULATED, Step, run};
+pub use experiment::{About, Context, EVENT_MODEL, Effort, Experiment, Findings, SIMULATED, Step, TRACED};
 pub use experiments::{EXPERIMENTS, find};
 pub use figure::{Axis, Figure, Series, Shape};
 pub use machine::Machine;
 pub use outcome::{Conditions, Outcome};
 pub use result_files::{load_all, save, save_plots};
+pub use run::run;

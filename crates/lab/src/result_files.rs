@@ -4,15 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::document::document;
+use crate::document::{FOLDER, document};
 use crate::error::{Error, Result};
 use crate::experiments::EXPERIMENTS;
 use crate::figure::Figure;
 use crate::outcome::Outcome;
 use crate::plot;
 
-/// The folder, beside the document, with the files that it shows.
-pub(crate) const FOLDER: &str = "reproduction";
 /// The document.
 const DOCUMENT: &str = "reproduction.md";
 

@@ -2,12 +2,9 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-
-use crate::run::world;
 
 /// Bytes of a stack. Only what is used takes memory.
 const STACK_BYTES: usize = 1 << 20;
@@ -54,15 +51,5 @@ impl Fiber {
             unsafe { self.coroutine.force_reset() };
         }
         STACKS.with_borrow_mut(|stacks| stacks.push(self.coroutine.into_stack()));
-    }
-}
-
-/// Runs the body of a fiber, `work`, and keeps its panic for the thread that joins it.
-pub(crate) fn body(work: impl FnOnce() + 'static) -> impl FnOnce(*const Yielder<(), ()>) + 'static {
-    move |yielder| {
-        world(|world| world.started(yielder));
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-            world(|world| world.panicked(panic));
-        }
     }
 }

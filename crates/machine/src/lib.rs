@@ -15,14 +15,14 @@
 //! # Parts
 //! | module | what it does |
 //! |---|---|
-//! | `run` | the interface: a plan in, a report out |
+//! | `plan`, `run` | the interface: a plan in, a report out |
 //! | `world`, `schedule` | the state of a run; the rule by which the next thread is chosen |
 //! | `fiber`, `thread`, `futex` | simulated threads; waiting and waking |
 //! | `shared`, `cost`, `threads` | what threads announce: operations on shared memory, the work between them; the computer as its threads see it |
 //! | `memory`, `pipeline` | caches, coherence, memory controllers; processors |
 //! | `description`, `machines/*.toml` | the computers, each parameter with its source |
 //! | `arena`, `line` | a heap and cache-line numbers that are the same on every host |
-//! | `breakdown` | where the time went |
+//! | `breakdown`, `recorder`, `trace` | where the time went; a readable trace |
 //! | `atom` | a model of its own beside these: hardware undo logging, event by event, with values in memory |
 
 mod arena;
@@ -34,8 +34,11 @@ mod fiber;
 pub mod futex;
 mod line;
 mod memory;
+mod number_map;
 mod pipeline;
+mod plan;
 pub mod probe;
+mod recorder;
 mod run;
 mod schedule;
 pub mod shared;
@@ -49,7 +52,8 @@ pub use arena::Allocator;
 pub use breakdown::{Breakdown, Category, Visits};
 pub use description::{Description, DescriptionError};
 pub use memory::Counters;
-pub use run::{Outcome, Plan, Report, is_simulated, on_host, run};
+pub use plan::Plan;
+pub use recorder::Tracing;
+pub use run::{Outcome, Report, is_simulated, on_host, run};
 pub use schedule::Schedule;
 pub use time::Time;
-pub use trace::Tracing;

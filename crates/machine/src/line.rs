@@ -1,7 +1,7 @@
 //! Cache lines.
 
 use crate::arena::HEAP_BYTES;
-use crate::world::NumberMap;
+use crate::number_map::NumberMap;
 
 /// A line of memory: numbered from zero, so that the number is the same on every host. The run's
 /// heap comes first; consecutive numbers in it are consecutive addresses. Pages elsewhere are

@@ -2,51 +2,20 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::panic::{self, resume_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::Once;
 
+use corosensei::Yielder;
+
+use crate::Time;
 use crate::arena::{self, Heap};
 use crate::breakdown::Breakdown;
-use crate::fiber::{self, Fiber};
+use crate::fiber::Fiber;
 use crate::memory::Counters;
+use crate::plan::Plan;
 use crate::thread::ThreadId;
 use crate::world::{End, World};
-use crate::{Description, Schedule, Time, Tracing};
-
-/// What a run depends on, besides the code.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The computer.
-    pub description: Description,
-    /// Which thread runs next.
-    pub schedule: Schedule,
-    /// Virtual time at which the run is stopped.
-    pub limit: Time,
-    /// Operations on shared memory after which the run is stopped.
-    pub max_operations: u64,
-    /// The contexts that threads may run on, in the order in which they get them; without it, all.
-    pub contexts: Option<Vec<usize>>,
-    /// Where the threads' random numbers begin.
-    pub seed: u64,
-    /// Whether and how the run is traced. Changes nothing else.
-    pub trace: Option<Tracing>,
-}
-
-impl Plan {
-    /// Returns a run for figures on this computer.
-    pub fn new(description: Description) -> Self {
-        Self {
-            description,
-            schedule: Schedule::Time,
-            limit: Time::NEVER,
-            max_operations: u64::MAX,
-            contexts: None,
-            seed: 1,
-            trace: None,
-        }
-    }
-}
 
 /// How a run went.
 #[derive(Debug)]
@@ -137,6 +106,16 @@ pub(crate) fn world_then_wait(f: impl FnOnce(&mut World) -> bool) {
     }
 }
 
+/// Runs the body of a fiber, `work`, and keeps its panic for the thread that joins it.
+pub(crate) fn body(work: impl FnOnce() + 'static) -> impl FnOnce(*const Yielder<(), ()>) + 'static {
+    move |yielder| {
+        world(|world| world.started(yielder));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+            world(|world| world.panicked(panic));
+        }
+    }
+}
+
 /// Returns what a simulated thread has panicked with, in a form that may outlive its run.
 fn outlive(panic: Box<dyn Any + Send>, heap: Box<Heap>) -> Box<dyn Any + Send> {
     if let Some(text) = panic.downcast_ref::<&'static str>() {
@@ -170,7 +149,7 @@ pub fn run<T: 'static>(plan: &Plan, main: impl FnOnce() -> T + 'static) -> Repor
     let mut world = Box::new(World::new(plan, heap.base()));
     let result = std::rc::Rc::new(Cell::new(None));
     let slot = std::rc::Rc::clone(&result);
-    let fiber = Fiber::new(fiber::body(move || slot.set(Some(main())))).expect("the host has memory for a stack");
+    let fiber = Fiber::new(body(move || slot.set(Some(main())))).expect("the host has memory for a stack");
     world.start("main".to_owned(), fiber);
     WORLD.set(Some(NonNull::from(&mut *world)));
     let heap_pointer = NonNull::from(&mut *heap);

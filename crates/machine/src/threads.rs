@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::io;
 
-use crate::fiber::{self, Fiber};
-use crate::run::{world, world_then_wait};
+use crate::fiber::Fiber;
+use crate::run::{self, world, world_then_wait};
 use crate::thread::{State, Wait};
 use crate::world::{End, World};
 use crate::{Breakdown, Time, Visits};
@@ -17,7 +17,7 @@ pub use crate::thread::ThreadId;
 /// The host has no memory for another stack.
 pub fn spawn(name: &str, body: impl FnOnce() + 'static) -> io::Result<ThreadId> {
     world_then_wait(World::turn);
-    let body = fiber::body(body);
+    let body = run::body(body);
     world(|world| {
         let call = world.description.wake_call();
         world.spend(call);

@@ -1,6 +1,7 @@
 //! Virtual time.
 
 use std::ops::{Add, AddAssign, Sub};
+use std::time::Duration;
 
 /// A point in virtual time, or a length of it, in picoseconds. Whole numbers give the same results
 /// on every host.
@@ -43,6 +44,12 @@ impl Time {
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
+    }
+}
+
+impl From<Duration> for Time {
+    fn from(duration: Duration) -> Self {
+        Self::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 

@@ -9,20 +9,20 @@
 //! order, with time slices, and an idle one takes from the queues of others. Under schedules that
 //! look for bugs, each thread has a context and all threads share one clock.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use corosensei::Yielder;
 
 use crate::fiber::Fiber;
 use crate::line::{LINE_BYTES, Line, Lines};
 use crate::memory::{Bulk, Memory, Op};
+use crate::number_map::NumberMap;
 use crate::pipeline::Pipelines;
-use crate::run::Plan;
+use crate::plan::Plan;
+use crate::recorder::Recorder;
 use crate::schedule::{Chance, Queue};
 use crate::thread::{State, Thread, ThreadId, Wait};
-use crate::trace::Recorder;
 use crate::{Description, Schedule, Time, Visits};
 
 /// Time that an operation takes when no figures are wanted.
@@ -52,33 +52,6 @@ struct Context {
     queue: VecDeque<ThreadId>,
     slice_start: Time,
 }
-
-/// Hashes numbers the same way on every host.
-#[derive(Default)]
-pub(crate) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.write_u64(number as u64);
-    }
-}
-
-pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 pub(crate) struct World {
     pub(crate) description: Description,

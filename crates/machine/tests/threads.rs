@@ -52,7 +52,7 @@ fn done<T: std::fmt::Debug>(report: Report<T>) -> T {
 /// One thread alone that runs on, operation by operation, once kept those asleep whose time had
 /// come from running at all.
 #[test]
-fn who_sleeps_runs_on_in_time_though_another_never_rests() {
+fn a_sleeper_runs_on_in_time_though_another_never_rests() {
     for plan in plans() {
         let looked = run(&plan, || {
             let cell: Shared = Rc::default();
@@ -120,7 +120,7 @@ fn a_thread_returns_after_those_it_joins() {
 }
 
 #[test]
-fn a_panic_goes_to_who_joins_and_no_further() {
+fn a_panic_goes_to_the_joining_thread_and_no_further() {
     for plan in plans() {
         let report = run(&plan, || {
             let thread = threads::spawn("careless", || std::panic::resume_unwind(Box::new(7_u32))).unwrap();
@@ -165,7 +165,7 @@ fn sleepers_wake_in_the_order_of_their_deadlines() {
 }
 
 #[test]
-fn who_waits_at_a_word_is_woken_or_times_out() {
+fn a_waiter_at_a_word_is_woken_or_times_out() {
     for plan in plans() {
         let report = run(&plan, || {
             let word: Shared = Rc::default();

@@ -20,13 +20,13 @@
 //! together with other devices ([`Power`]). Threads continue to run, but the memory records nothing
 //! that they do. [`SimMemory::is_off`] says whether the power is off.
 
-use std::collections::{BTreeMap, HashMap};
-
 use duramen_sync::{Arc, Mutex, thread};
 
+use crate::crash_state::{State, Version};
+use crate::domain::Domain;
 use crate::error::{PmemError, Result};
-use crate::guarantee::{Domain, Finding, Guarantee};
-use crate::image::{Dice, Images, Survivors};
+use crate::guarantee::{Finding, Guarantee};
+use crate::survivors::Survivors;
 
 /// A power supply that several simulated devices share.
 pub trait Power: Send + Sync {
@@ -46,33 +46,6 @@ struct Shared {
     domain: Domain,
     power: Option<Arc<dyn Power>>,
     state: Mutex<State>,
-}
-
-/// The contents of the memory.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct State {
-    /// What a power cut leaves for sure, word by word.
-    pub(crate) sure: Vec<u64>,
-    /// The values that words have had since, oldest first.
-    pub(crate) unsure: BTreeMap<usize, Vec<Version>>,
-    /// What the next fence of each thread makes sure: for each word, the last version that becomes
-    /// sure.
-    pending: HashMap<u64, Vec<(usize, u64)>>,
-    versions: u64,
-    operations: u64,
-    crash_at: Option<u64>,
-    is_off: bool,
-    is_open: bool,
-}
-
-/// A value of a word.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Version {
-    pub(crate) number: u64,
-    pub(crate) value: u64,
-    /// The thread that wrote it.
-    pub(crate) thread: u64,
-    is_streamed: bool,
 }
 
 impl std::fmt::Debug for SimMemory {
@@ -155,12 +128,6 @@ impl SimMemory {
         Self::with_state(self.shared.domain, power, State { sure, ..State::default() })
     }
 
-    /// Returns the images that power cuts at this moment can leave: all of them if there are at
-    /// most `most`, or else `most` images drawn from `seed`.
-    pub fn images(&self, most: u64, seed: u64) -> Images {
-        Images::new(self.clone(), self.ways(), most, seed)
-    }
-
     /// Returns the number of images that a power cut at this moment can leave, at most
     /// [`u64::MAX`].
     pub fn ways(&self) -> u64 {
@@ -196,7 +163,7 @@ impl SimMemory {
         if self.begins(&mut state) && !state.is_off {
             let pending = std::mem::take(&mut state.pending);
             // Draining also completes flushes that the processors have begun.
-            pending.into_values().flatten().for_each(|(word, number)| state.settle(word, number));
+            pending.into_values().flatten().for_each(|(word, number)| state.make_sure(word, number));
         }
     }
 
@@ -215,20 +182,6 @@ impl SimMemory {
             }
         }
         true
-    }
-}
-
-impl State {
-    /// Makes version `number` of the word sure and drops the versions before it.
-    fn settle(&mut self, word: usize, number: u64) {
-        let Some(versions) = self.unsure.get_mut(&word) else { return };
-        let known = versions.iter().take_while(|version| version.number <= number).count();
-        if let Some(last) = versions.drain(..known).next_back() {
-            self.sure[word] = last.value;
-        }
-        if versions.is_empty() {
-            self.unsure.remove(&word);
-        }
     }
 }
 
@@ -299,7 +252,7 @@ impl Recorder {
         let mut state = self.memory.shared.state.lock();
         if self.memory.begins(&mut state) && !state.is_off {
             let pending = state.pending.remove(&thread::id()).unwrap_or_default();
-            pending.into_iter().for_each(|(word, number)| state.settle(word, number));
+            pending.into_iter().for_each(|(word, number)| state.make_sure(word, number));
         }
     }
 
@@ -312,39 +265,6 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.memory.shared.state.lock().is_open = false;
-    }
-}
-
-/// See the type's documentation.
-impl Survivors {
-    fn apply(self, state: &State) -> Vec<u64> {
-        let mut image = state.sure.clone();
-        let mut put = |word: usize, versions: &[Version], count: usize| {
-            if let Some(version) = count.checked_sub(1).and_then(|last| versions.get(last)) {
-                image[word] = version.value;
-            }
-        };
-        match self {
-            Self::Nothing => {}
-            Self::Everything => {
-                state.unsure.iter().for_each(|(word, versions)| put(*word, versions, versions.len()));
-            }
-            Self::Nth(mut rest) => {
-                for (word, versions) in &state.unsure {
-                    let values = versions.len() as u64 + 1;
-                    put(*word, versions, (rest % values) as usize);
-                    rest /= values;
-                }
-            }
-            Self::Random(seed) => {
-                let mut dice = Dice::new(seed);
-                let style = dice.style();
-                for (word, versions) in &state.unsure {
-                    put(*word, versions, dice.survivor(&style, *word, versions));
-                }
-            }
-        }
-        image
     }
 }
 

@@ -99,7 +99,7 @@ mod signal {
 
     /// Time after which the threads are signalled again: a thread may have ended between being
     /// found and being signalled.
-    const PATIENCE: std::time::Duration = std::time::Duration::from_millis(2);
+    const SIGNAL_LIMIT: std::time::Duration = std::time::Duration::from_millis(2);
 
     extern "C" fn handle(_signal: libc::c_int) {
         instructions::fence();
@@ -144,14 +144,14 @@ mod signal {
             let sent = others().filter(|thread| signal(*thread)).count() as u64;
             signals += sent;
             let (mut backoff, since) = (Backoff::new(), Instant::now());
-            while HANDLED.load(Ordering::SeqCst) < begin + sent && since.elapsed() < PATIENCE {
+            while HANDLED.load(Ordering::SeqCst) < begin + sent && since.elapsed() < SIGNAL_LIMIT {
                 backoff.snooze();
             }
             if HANDLED.load(Ordering::SeqCst) >= begin + sent {
                 return Some(signals);
             }
             // A late signal must not count for the next round.
-            duramen_sync::thread::sleep(PATIENCE);
+            duramen_sync::thread::sleep(SIGNAL_LIMIT);
         }
     }
 

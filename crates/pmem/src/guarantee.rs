@@ -1,15 +1,4 @@
-//! The persistence domain that a program assumes, the guarantee that a platform gives, and the
-//! detection of that guarantee.
-//!
-//! A store passes the processor's store buffer, its caches and the memory controller before it
-//! reaches the medium. The *persistence domain* begins at the first of these places whose content
-//! survives a power cut.
-//!
-//! - *durable cache* (Intel's eADR; CXL's global persistent flush): the domain includes the caches.
-//!   A store that other processors can see is durable; a program needs only a fence.
-//! - *volatile cache* (ADR): the domain begins at the memory controller. A program must flush the
-//!   lines that it wrote, or stream them past the caches; a fence waits until the controller has
-//!   accepted them.
+//! What a platform guarantees for a region, and the detection of that guarantee.
 //!
 //! Linux reports the domain of persistent memory (`persistence_domain` of its region in `/sys`).
 //! Stores reach a mapped file directly only if the system grants `MAP_SYNC`. Any other file is
@@ -18,45 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The persistence domain that a program is written for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Domain {
-    /// The caches survive: [`crate::Region::persist`] is a fence.
-    DurableCache,
-    /// The caches do not survive, the memory controller's queues do: [`crate::Region::persist`]
-    /// flushes and fences.
-    #[default]
-    VolatileCache,
-}
-
-impl Domain {
-    /// The domains, with their names.
-    pub const NAMES: [(&'static str, Self); 2] =
-        [("durable-cache", Self::DurableCache), ("volatile-cache", Self::VolatileCache)];
-}
-
-impl fmt::Display for Domain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::DurableCache => "durable-cache",
-            Self::VolatileCache => "volatile-cache",
-        })
-    }
-}
-
-impl std::str::FromStr for Domain {
-    type Err = crate::PmemError;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = Self::NAMES.into_iter().find(|(known, _)| *known == name);
-        known.map(|(_, domain)| domain).ok_or_else(|| {
-            let reason = format!(
-                "there is no persistence domain `{name}`; the domains are `durable-cache` and `volatile-cache`"
-            );
-            crate::PmemError::InvalidOption { option: "domain", reason }
-        })
-    }
-}
+use crate::domain::Domain;
 
 /// What stored data must survive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -181,14 +132,5 @@ mod tests {
         assert_eq!(Guarantee::VolatileCache.survives(Domain::DurableCache), Survive::Process);
         assert_eq!(Guarantee::PageCache.survives(Domain::DurableCache), Survive::Process);
         assert_eq!(Guarantee::Nothing.survives(Domain::VolatileCache), Survive::Nothing);
-    }
-
-    #[test]
-    fn domains_are_known_by_name() {
-        for (name, domain) in Domain::NAMES {
-            assert_eq!(name.parse(), Ok(domain));
-            assert_eq!(domain.to_string(), name);
-        }
-        assert!("eADR".parse::<Domain>().unwrap_err().to_string().contains("volatile-cache"));
     }
 }

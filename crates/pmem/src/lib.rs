@@ -33,7 +33,7 @@
 //!
 //! # Models
 //! - **Times** ([`Timing`]): delays make ordinary memory as slow as a device that the machine does
-//!   not have.
+//!   not have. [`Model`] is the model alone, for devices of other kinds.
 //! - **Crashes** ([`SimMemory`]): simulated memory records all operations and produces every image
 //!   that a power cut could leave, or a sample of them. A test that checks all images finds a
 //!   forgotten flush or fence.
@@ -43,12 +43,12 @@
 //! # Parts
 //! | module | what it does |
 //! |---|---|
-//! | `region`, `options` | regions, and the options for opening them |
+//! | `region`, `options`, `mode` | regions, and the options for opening them |
 //! | `mapping`, `numa` | mapping memory; placing it on a memory node |
 //! | `instructions` | non-temporal stores, flushes and fences of each processor |
-//! | `guarantee` | the platform's guarantee, and its detection |
+//! | `domain`, `guarantee` | the assumed persistence domain; the platform's guarantee, and its detection |
 //! | `timing` | the timing model |
-//! | `crash`, `image` | the crash model |
+//! | `crash`, `crash_state`, `survivors`, `image` | the crash model |
 //! | `drain` | draining the buffers of all processors |
 //!
 //! # Safety
@@ -58,23 +58,30 @@
 //! from writing to the slice. `unsafe` is in `mapping`, `numa`, `instructions` and `region`.
 
 mod crash;
+mod crash_state;
+mod domain;
 mod drain;
 mod error;
 mod guarantee;
 mod image;
 mod instructions;
 mod mapping;
+mod mode;
 mod numa;
 mod options;
 mod region;
+mod survivors;
 mod timing;
 
 pub use crash::{Power, SimMemory};
+pub use domain::Domain;
 pub use drain::{DrainBy, Drained, drain_processors};
 pub use error::{PmemError, Result};
-pub use guarantee::{Domain, Guarantee, Survive};
-pub use image::{Images, Survivors};
+pub use guarantee::{Guarantee, Survive};
+pub use image::Images;
+pub use mode::Mode;
 pub use numa::{Placed, Placement};
-pub use options::{Mode, RegionOptions, Source};
+pub use options::{RegionOptions, Source};
 pub use region::Region;
-pub use timing::{STEP, Timing};
+pub use survivors::Survivors;
+pub use timing::{Model, STEP, Timing};

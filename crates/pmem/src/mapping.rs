@@ -13,7 +13,7 @@ use duramen_sync::{Process, cost};
 
 use crate::error::{PmemError, Result};
 use crate::guarantee::{Finding, Guarantee};
-use crate::options::Mode;
+use crate::mode::Mode;
 
 /// Mapped memory. With a ring, the ring's part is mapped twice in a row.
 #[derive(Debug)]

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use crate::crash::SimMemory;
+use crate::domain::Domain;
 use crate::error::{PmemError, Result};
-use crate::guarantee::{Domain, Guarantee, Survive};
+use crate::guarantee::{Guarantee, Survive};
+use crate::mode::Mode;
 use crate::numa::Placement;
 use crate::timing::Timing;
 
@@ -31,23 +33,6 @@ impl PartialEq for Source {
 }
 
 impl Eq for Source {}
-
-/// Whether the file must exist.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Mode {
-    /// Opens an existing file.
-    Open,
-    /// Creates the file, which must not exist.
-    Create,
-    /// Opens an existing file, and makes it longer if it is too short.
-    Grow,
-    /// Opens an existing file, which need not be writable, for reading. What is stored to the
-    /// region does not reach the file. A device must be writable nevertheless, and stores reach it.
-    Private,
-    /// Opens the file, or creates it if it does not exist.
-    #[default]
-    OpenOrCreate,
-}
 
 /// Options for opening a region.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,5 +92,33 @@ impl RegionOptions {
             ));
         }
         Ok((self.len as usize, ring_from as usize))
+    }
+}
+
+impl std::str::FromStr for Domain {
+    type Err = PmemError;
+
+    fn from_str(name: &str) -> std::result::Result<Self, Self::Err> {
+        let known = Self::NAMES.into_iter().find(|(known, _)| *known == name);
+        known.map(|(_, domain)| domain).ok_or_else(|| {
+            let reason = format!(
+                "there is no persistence domain `{name}`; the domains are `durable-cache` and `volatile-cache`"
+            );
+            PmemError::InvalidOption { option: "domain", reason }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domains_are_known_by_name() {
+        for (name, domain) in Domain::NAMES {
+            assert_eq!(name.parse(), Ok(domain));
+            assert_eq!(domain.to_string(), name);
+        }
+        assert!("eADR".parse::<Domain>().unwrap_err().to_string().contains("volatile-cache"));
     }
 }

@@ -1,7 +1,7 @@
 //! Regions of all sources.
 
 use super::*;
-use crate::options::Mode;
+use crate::mode::Mode;
 use std::os::unix::fs::MetadataExt;
 
 const LEN: u64 = 16384;

@@ -104,9 +104,9 @@ impl Retry {
     }
 
     /// Starts before the first attempt, where at most a handful of threads try: pauses do not grow,
-    /// and after `patience` pauses they become sleeps.
-    pub const fn among_few(patience: u32) -> Self {
-        Self { attempts: 0, doubled: 0, sleeps_from: patience }
+    /// and after `limit` pauses they become sleeps.
+    pub const fn among_few(limit: u32) -> Self {
+        Self { attempts: 0, doubled: 0, sleeps_from: limit }
     }
 
     /// Returns the number of failed attempts so far, one before each pause.

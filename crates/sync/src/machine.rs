@@ -5,14 +5,10 @@
 
 use std::time::Duration;
 
-use duramen_machine::{Time, futex, is_simulated, shared, threads};
+use duramen_machine::{is_simulated, shared, threads};
 
 pub(crate) fn pause(pauses: u32) {
     shared::pause(pauses);
-}
-
-fn time(duration: Duration) -> Time {
-    Time::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[path = "machine_atomic.rs"]
@@ -33,7 +29,9 @@ pub mod thread {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    use super::{Duration, is_simulated, threads, time};
+    use duramen_machine::Time;
+
+    use super::{Duration, is_simulated, threads};
 
     pub use std::thread::panicking;
 
@@ -102,7 +100,7 @@ pub mod thread {
     /// Sleeps for `length`.
     pub fn sleep(length: Duration) {
         if is_simulated() {
-            threads::sleep(time(length));
+            threads::sleep(Time::from(length));
         } else {
             std::thread::sleep(length);
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::shared;
+use duramen_machine::shared;
 
 use Ordering::SeqCst;
 pub use std::sync::atomic::Ordering;

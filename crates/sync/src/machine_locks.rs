@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::lock_api;
 
 use super::atomic::{AtomicU32, Ordering::*};
-use super::{futex, is_simulated, pause, time};
+use duramen_machine::{Time, futex, is_simulated, shared};
 
 /// Rounds of spinning before a thread waits, each twice as long as the one before.
 const SPINS: u32 = 7;
@@ -21,7 +21,7 @@ fn wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) -> bool {
     // SAFETY: reads the value of this build's atomics; simulated threads share one host thread, so
     // no thread writes meanwhile.
     let unchanged = || unsafe { *word.as_ptr() == value };
-    futex::wait(word.as_ptr() as usize, unchanged, timeout.map(time))
+    futex::wait(word.as_ptr() as usize, unchanged, timeout.map(Time::from))
 }
 
 fn wake(word: &AtomicU32, count: usize) {
@@ -64,7 +64,7 @@ impl RawMutex {
             if word == AWAITED {
                 break;
             }
-            pause(1 << spin);
+            shared::pause(1 << spin);
         }
         while self.0.swap(AWAITED, Acquire) != FREE {
             wait(&self.0, AWAITED, None);
@@ -133,7 +133,7 @@ impl RawRwLock {
             if take() {
                 return;
             }
-            pause(1 << spin);
+            shared::pause(1 << spin);
         }
         self.waiting.fetch_add(1, AcqRel);
         loop {

@@ -26,13 +26,13 @@ pub fn size_for(wanted: Option<usize>, bytes: u64) -> usize {
 /// If one of them has panicked, after all have ended.
 pub fn run<T: Send + 'static>(threads: usize, name: &str, work: impl Fn() -> T + Send + Sync + 'static) -> Vec<T> {
     let work = Arc::new(work);
-    let help = || {
+    let spawn = || {
         let work = Arc::clone(&work);
         thread::spawn(name, move || work()).ok()
     };
-    let helpers: Vec<_> = (1..threads).map_while(|_| help()).collect();
+    let others: Vec<_> = (1..threads).map_while(|_| spawn()).collect();
     let own = work();
-    let theirs = helpers.into_iter().map(|helper| helper.join());
+    let theirs = others.into_iter().map(|other| other.join());
     let outcomes: Vec<_> = std::iter::once(Ok(own)).chain(theirs).collect();
     outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }

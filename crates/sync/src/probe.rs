@@ -70,6 +70,8 @@ probes! {
     InheritedLockGivenBack,
     /// A gap was not the one that had been locked, and the key was searched again.
     GapLockedAgain,
+    /// A scan locked its table as a whole.
+    ScanEscalated,
     /// An insertion waited for the lock on its gap.
     InsertionWaitedForGap,
     /// An optimistic read was invalid and started over.
@@ -118,7 +120,7 @@ probes! {
     PageRebuilt,
     /// A page was redone when it was read in, or in the background, after the database had been
     /// opened.
-    PageRedoneOnTouch,
+    PageRedoneOnFetch,
     /// A checkpoint was taken while pages still had to be redone.
     CheckpointBeforeRedo,
     /// The disk had no room.

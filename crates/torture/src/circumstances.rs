@@ -36,7 +36,7 @@ impl Circumstances {
             hang: micros(*rng.pick(&[1000, 20_000])),
         });
         let changes = rng.percent(35);
-        let log = if rng.percent(30) { *rng.pick(&LogEnd::ALL[1..]) } else { LogEnd::Files };
+        let log = if rng.percent(30) { LogEnd::in_memory(rng) } else { LogEnd::Files };
         Self { pace, changes, log }
     }
 
@@ -97,9 +97,12 @@ fn changed(options: &Options, rng: &mut Rng) -> Options {
         group_commit_bytes: *rng.pick(&[1 << 10, 16 << 10, 1 << 20]),
         group_commit_time: Duration::from_micros(*rng.pick(&[0, 50, 1000])),
         lock_inheritance: rng.percent(70),
-        // Where there was no limit, a wait may now end before a deadlock is found.
+        lock_escalation: *rng.pick(&[1, 4, 1024]),
+        // Where there was no limit or a long one, a wait may now end before a deadlock is found.
         lock_wait_limit: match options.lock_wait_limit {
-            None => rng.pick(&[None, None, Some(20), Some(1000)]).map(Duration::from_micros),
+            limit if limit.is_none_or(|limit| limit >= Duration::from_secs(10)) => {
+                rng.pick(&[None, None, Some(20), Some(1000)]).map(Duration::from_micros)
+            }
             limit => limit,
         },
         cleaner_pages_per_second: *rng.pick(&[None, None, Some(1), Some(5000)]),

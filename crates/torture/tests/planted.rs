@@ -68,7 +68,7 @@ hunts! {
     hole_kept: HoleKept,
     own_log_hardened_only: OwnLogHardenedOnly,
     page_time_ignored: PageTimeIgnored,
-    page_not_redone_on_touch: PageNotRedoneOnTouch,
+    page_not_redone_on_fetch: PageNotRedoneOnFetch,
     checkpoint_forgets_unfinished: CheckpointForgetsUnfinished,
     own_fence_only: OwnFenceOnly,
     dirty_bit_ignored: DirtyBitIgnored,
@@ -83,4 +83,6 @@ hunts! {
     freed_unfenced: FreedUnfenced,
     home_time_ignored: HomeTimeIgnored,
     lease_reused: LeaseReused,
+    page_log_unfenced: PageLogUnfenced,
+    entry_left: EntryLeft,
 }

@@ -40,8 +40,8 @@ pub enum WalError {
 
     /// A segment that the log needs is missing.
     #[error(
-        "log segment {segment:016x}, which holds {lsn}, is missing; put `log/{segment:016x}.log` back or restore from a \
-         backup"
+        "log segment {segment:016x}, which holds {lsn}, is missing; put `log/{segment:016x}.log` back or restore from \
+         a backup"
     )]
     MissingSegment {
         /// Number of the segment.

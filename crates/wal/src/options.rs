@@ -198,10 +198,10 @@ pub struct WalOptions {
     /// of their own; one sync record serves all threads that commit meanwhile. This suits threads
     /// that do not wait for each of their commits. Behind volatile caches the logs always work this
     /// way.
-    pub shared_synchronizations: bool,
+    pub shared_sync_records: bool,
     /// With several logs: the kind of the sync records that the logs insert themselves. Such a
     /// record states only that the logs are synchronized.
-    pub synchronization_kind: u8,
+    pub sync_record_kind: u8,
     /// The generation of the rings: a ring that holds an end of the log must be of this generation
     /// or the next. An older ring has been put back and lacks what has been hardened since. Zero,
     /// the default, if there are no generations. See [`crate::Log::stamp_rings`].
@@ -225,8 +225,8 @@ impl Default for WalOptions {
             group_commit: GroupCommit::default(),
             archive: None,
             read_observer: None,
-            shared_synchronizations: false,
-            synchronization_kind: 0,
+            shared_sync_records: false,
+            sync_record_kind: 0,
             generation: 0,
         }
     }

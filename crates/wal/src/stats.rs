@@ -56,10 +56,10 @@ pub struct WalStats {
     /// Bytes reserved by [`crate::Log::reserve`].
     pub reserved_bytes: u64,
     /// With several logs: sync records inserted.
-    pub synchronizations: u64,
+    pub sync_records: u64,
     /// With several logs: requests to harden, each of which needs everything that all logs held at
     /// the time of the request. Where logs are hardened in shared commit rounds, not every request
-    /// needs a sync record ([`crate::Log::needs_synchronizations`]): one serves many.
+    /// needs a sync record ([`crate::Log::needs_sync_records`]): one serves many.
     pub waits_for_logs: u64,
     /// The part of `waits_for_logs` that found all other logs hardened and waited for at most one
     /// log. Zero where logs are hardened in shared commit rounds.

@@ -373,9 +373,9 @@ fn an_archive_that_cannot_be_written_holds_recycling_back() {
     let refused = refused.expect("the log has a limit");
     assert!(matches!(&refused, WalError::Full { cause, .. } if cause.contains("archived")), "{refused}");
     until("a failure", || logs.archive_failure().is_some());
-    let before = logs.stats().synchronizations;
+    let before = logs.stats().sync_records;
     std::thread::sleep(Duration::from_millis(700));
-    assert!(logs.stats().synchronizations <= before + 1, "one synchronization is enough for a segment");
+    assert!(logs.stats().sync_records <= before + 1, "one sync record is enough for a segment");
     assert!(logs.stats().archive_failures > 2 && logs.failure().is_none());
     archive.clear_faults();
     until("archiving", || logs.archive_failure().is_none());
@@ -393,7 +393,7 @@ fn quiet_logs_do_not_hold_the_archive_back() {
         let logs = Log::create(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(&archive) }, DATABASE).unwrap();
         fill(&logs, 0, 3).unwrap();
         let backup = Backup::of(&logs);
-        let before = logs.stats().synchronizations;
+        let before = logs.stats().sync_records;
         for number in 1..=100 {
             let last = fill(&logs, 2, 1).unwrap();
             logs.recycle_below(last).unwrap();
@@ -402,7 +402,7 @@ fn quiet_logs_do_not_hold_the_archive_back() {
             }
         }
         let last = fill(&logs, 2, 1).unwrap();
-        if logs.stats().synchronizations > before + 101 {
+        if logs.stats().sync_records > before + 101 {
             // This thread has been held up, and the archive has inserted a sync record into the
             // first log, which is not quiet then.
             continue;

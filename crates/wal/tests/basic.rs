@@ -96,7 +96,7 @@ fn large_records_with_a_large_ring() {
 /// A log does not show which thread sealed its records: flushes in the middle of a block, over
 /// several blocks, and of a block that is written again leave the same bytes either way.
 #[test]
-fn logs_are_the_same_whoever_seals_them() {
+fn logs_are_the_same_with_every_sealing() {
     for design in InsertDesign::ALL {
         let [at_flush, at_insertion] = [Sealing::AtFlush, Sealing::AtInsertion].map(|sealing| {
             let disk = SimDisk::new(1);
@@ -204,7 +204,7 @@ fn the_byte_limit_flushes_though_nobody_waits() {
 }
 
 #[test]
-fn group_commit_waits_for_company_or_time() {
+fn group_commit_waits_for_other_commits_or_time() {
     for design in InsertDesign::ALL {
         let disk = SimDisk::new(1);
         let mut options = options(design);

@@ -67,7 +67,7 @@ fn at_every_operation_sealed_at_insertion() {
 }
 
 #[test]
-fn with_recycled_segments_and_the_keeper_thread() {
+fn with_recycled_segments_and_the_preallocator() {
     for (seed, design) in InsertDesign::ALL.into_iter().enumerate() {
         crash_everywhere(
             &crash_options(design),

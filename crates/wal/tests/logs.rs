@@ -175,7 +175,7 @@ fn threads_keep_every_log_and_every_page_in_order() {
         let last = logs.insert_synchronized(LogId::ZERO, NewRecord { kind: 2, after, ..record(1, &[]) }, None);
         logs.wait_hardened(last.gsn, None).unwrap();
         let stats = logs.stats();
-        assert_eq!((stats.records, stats.synchronizations), (3 * 2000 + 3 * 40 + 1, 121));
+        assert_eq!((stats.records, stats.sync_records), (3 * 2000 + 3 * 40 + 1, 121));
         disk.crash();
         drop(logs);
         let image = disk.crash_image(&CrashChoice::Nothing);
@@ -195,7 +195,7 @@ fn threads_keep_every_log_and_every_page_in_order() {
 
 /// A reader that learns of a commit only by its GSN finds the commit hardened, in all logs.
 #[test]
-fn whoever_saw_a_commit_can_wait_for_it() {
+fn a_reader_of_a_commit_can_wait_for_it() {
     for domain in [None].into_iter().chain(DOMAINS.map(Some)) {
         let world = World::new(1, domain, 2);
         let options = world.options(&options(InsertDesign::Hybrid));
@@ -257,7 +257,7 @@ fn a_request_is_seen_to_though_nobody_waits_and_a_thread_sleeps() {
         wait.wait();
     });
     let stats = logs.stats();
-    assert_eq!((stats.waits_for_logs, stats.synchronizations), (10, 10), "one at a time: {stats:?}");
+    assert_eq!((stats.waits_for_logs, stats.sync_records), (10, 10), "one at a time: {stats:?}");
 }
 
 fn two_logs(disk: &SimDisk) -> (Log, WalOptions) {

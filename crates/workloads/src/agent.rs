@@ -12,67 +12,15 @@ use duramen_sync::atomic::Ordering;
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, thread};
 use rand::RngExt;
-use rand::rngs::StdRng;
 
+use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::histogram::Latencies;
+use crate::measurement::Tally;
 use crate::run_queue::{RunQueue, Task};
-use crate::runner::{Shared, Tally};
+use crate::run_state::RunState;
 use crate::store::Acknowledge;
-use crate::workload::{Executed, Session};
-
-/// One client of an agent.
-pub(crate) struct Client {
-    pub(crate) id: u32,
-    pub(crate) session: Box<dyn Session>,
-    pub(crate) rng: StdRng,
-    /// Transactions it may still begin.
-    pub(crate) quota: u64,
-    committed: u64,
-    aborted: u64,
-    /// Its transaction, from the commit to the acknowledgement.
-    executed: Option<Executed>,
-    /// When its transaction begins: when the one before was acknowledged (there is no think time),
-    /// or at the time that the pace gives.
-    pub(crate) start: Instant,
-    /// Failed attempts of the transaction that has been drawn; `None` when none has been.
-    attempts: Option<u32>,
-    /// The earliest time of the next attempt, after a failed one.
-    again: Instant,
-}
-
-impl Client {
-    pub(crate) fn new(id: u32, session: Box<dyn Session>, rng: StdRng, quota: u64) -> Self {
-        let now = Instant::now();
-        Self {
-            id,
-            session,
-            rng,
-            quota,
-            committed: 0,
-            aborted: 0,
-            executed: None,
-            start: now,
-            attempts: None,
-            again: now,
-        }
-    }
-
-    /// Returns the time when it has something to do.
-    pub(crate) fn due(&self) -> Instant {
-        self.start.max(self.again)
-    }
-
-    /// Returns whether its transaction is no longer in flight.
-    pub(crate) fn is_done(&self) -> bool {
-        self.executed.as_ref().is_none_or(|executed| executed.pending.is_done())
-    }
-
-    /// Returns what went wrong, with its client's number.
-    fn failure(&self, source: Error) -> Error {
-        Error::Client { client: self.id, source: Box::new(source) }
-    }
-}
+use crate::workload::Executed;
 
 /// When clients begin their transactions, at a fixed rate.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +61,7 @@ pub(crate) struct Agent {
     tallies: Vec<Tally>,
     /// When its last transaction was acknowledged.
     end: Instant,
-    shared: Arc<Shared>,
+    shared: Arc<RunState>,
 }
 
 /// What an agent does next.
@@ -127,7 +75,7 @@ enum Next {
 /// Leaves the gate even when the agent panics, so that the calling thread does not wait for it for
 /// ever.
 struct Leave<'s> {
-    shared: &'s Shared,
+    shared: &'s RunState,
     outcome: Option<Result<()>>,
 }
 
@@ -150,7 +98,7 @@ impl Agent {
     const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
     /// Agent `number`, with the clients in `queue`.
-    pub(crate) fn new(number: usize, queue: RunQueue, kinds: usize, pace: Option<Pace>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(number: usize, queue: RunQueue, kinds: usize, pace: Option<Pace>, shared: Arc<RunState>) -> Self {
         Self {
             number,
             acknowledge: if queue.ready() == 1 { Acknowledge::OnReturn } else { Acknowledge::Later },

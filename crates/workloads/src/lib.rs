@@ -18,21 +18,25 @@
 //! |---|---|
 //! | `store` | the traits `Store`, `Connection`, `Transaction`, dispatched statically; `duramen` implements them, every engine must pass `conformance` |
 //! | `workload`, `selection` | what a workload is; workloads by name, and the audit of everything that a database holds |
-//! | `runner`, `agent`, `run_queue` | drives clients and measures; a thread that carries one client or many; clients that wait for a thread |
+//! | `runner`, `measurement`, `run_state` | drives clients and measures; how a run is made and what it reports; what its threads share |
+//! | `agent`, `client`, `run_queue` | a thread that carries one client or many; a client; clients that wait for a thread |
 //! | `population` | loads with many threads, in portions, resumable, with a marker row that states size and completeness |
-//! | `regions` | data structures in persistent memory over atomic regions, on simulated machines and natively |
 //! | `random` | distributions over rows |
+//! | `regions` | the micro-benchmarks of atomic regions, over any memory that has them |
 //! | `tpcb`, `tatp`, `tpcc`, `ycsb` | each with its rows' bytes (`row`), size (`scale`), population (`load`), transactions (`session`) and consistency conditions (`audit`); `tpcb::ledger` records what was acknowledged |
 
 mod agent;
 mod audit;
+mod client;
 mod error;
 mod histogram;
 mod layout;
+mod measurement;
 mod population;
 mod random;
 pub mod regions;
 mod run_queue;
+mod run_state;
 mod runner;
 pub mod selection;
 pub mod store;
@@ -45,9 +49,10 @@ pub mod ycsb;
 pub use audit::AuditReport;
 pub use error::{Error, Result};
 pub use histogram::Latencies;
+pub use measurement::{Limit, Progress, RunOptions, RunReport, Tally};
 pub use population::{Marker, Parameters};
 pub use random::{Chooser, Zipf};
-pub use runner::{Limit, Progress, RunOptions, RunReport, Tally, run};
+pub use runner::run;
 pub use selection::Request;
 pub use store::Store;
 pub use tatp::Tatp;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use duramen_sync::clock::Instant;
 
-use crate::agent::Client;
+use crate::client::Client;
 
 /// The run queue of an agent.
 #[derive(Default)]

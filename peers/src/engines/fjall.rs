@@ -69,7 +69,7 @@ impl Store for FjallStore {
         Ok(FjallConnection(self.clone()))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn quiesce(&self) -> Result<()> {
         self.db.persist(PersistMode::SyncAll).map_err(failed)
     }
 }

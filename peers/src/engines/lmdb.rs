@@ -83,7 +83,7 @@ impl Store for LmdbStore {
         Ok(LmdbConnection(self.0.clone()))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn quiesce(&self) -> Result<()> {
         self.0.force_sync().map_err(failed)
     }
 }

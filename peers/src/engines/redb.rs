@@ -84,7 +84,7 @@ impl Store for RedbStore {
         Ok(RedbConnection(self.clone()))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn quiesce(&self) -> Result<()> {
         Ok(())
     }
 }

@@ -110,7 +110,7 @@ impl Store for RocksdbStore {
         Ok(RocksdbConnection(self.clone()))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn quiesce(&self) -> Result<()> {
         self.db.flush().map_err(failed)
     }
 }

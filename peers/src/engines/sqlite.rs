@@ -104,7 +104,7 @@ impl Peer for SqliteStore {
     }
 
     fn close(self) -> Result<()> {
-        self.settle()
+        self.quiesce()
     }
 }
 
@@ -137,7 +137,7 @@ impl Store for SqliteStore {
         Ok(SqliteConnection { shared: self.0.clone(), reader })
     }
 
-    fn settle(&self) -> Result<()> {
+    fn quiesce(&self) -> Result<()> {
         self.0.writer().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(failed)
     }
 }

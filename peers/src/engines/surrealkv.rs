@@ -111,7 +111,7 @@ impl Store for SurrealkvStore {
         Ok(SurrealkvConnection(self.clone()))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn quiesce(&self) -> Result<()> {
         self.0.tree.flush_wal(true).map_err(failed)
     }
 }

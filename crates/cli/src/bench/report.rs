@@ -41,7 +41,7 @@ pub(super) struct Measured<'a> {
     /// Waits for several logs to be hardened, and those that had to wait for at most one log.
     waits_for_logs: u64,
     waits_for_own_log: u64,
-    synchronizations: u64,
+    sync_records: u64,
     log_end: u64,
     fences: u64,
     drains: u64,
@@ -63,7 +63,7 @@ impl<'a> Measured<'a> {
             deadlocks: after.deadlocks - before.deadlocks,
             waits_for_logs: after.log.waits_for_logs - before.log.waits_for_logs,
             waits_for_own_log: after.log.waits_for_own_log - before.log.waits_for_own_log,
-            synchronizations: after.log.synchronizations - before.log.synchronizations,
+            sync_records: after.log.sync_records - before.log.sync_records,
             log_end: after.log.hardened_gsn.get(),
             fences: after.log.fences - before.log.fences,
             drains: after.log.drains - before.log.drains,
@@ -94,6 +94,10 @@ struct Line<'a> {
     /// With a heap.
     #[serde(skip_serializing_if = "Option::is_none")]
     page_changes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    residence: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    barrier_protocol: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     barriers: Option<u64>,
     committed: u64,
@@ -136,6 +140,8 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         domain: domain(args, settings),
         scheme: settings.scheme,
         page_changes: measured.heap.map(|(changes, _)| changes),
+        residence: measured.heap.map(|_| args.open.heap.residence.unwrap_or_default().to_string()),
+        barrier_protocol: measured.heap.map(|_| args.open.heap.barriers.unwrap_or_default().to_string()),
         barriers: measured.heap.map(|(_, barriers)| barriers),
         committed: run.committed,
         tps: (run.throughput() * 10.0).round() / 10.0,
@@ -176,11 +182,11 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     );
     if args.logs > 1 {
         let share = 100.0 * measured.waits_for_own_log as f64 / measured.waits_for_logs.max(1) as f64;
-        let waits = measured.waits_for_logs as f64 / measured.synchronizations.max(1) as f64;
+        let waits = measured.waits_for_logs as f64 / measured.sync_records.max(1) as f64;
         row(
             "logs",
             format!(
-                "{} by {}; {share:.1} % of the waits were for at most one log, {waits:.1} waits per synchronization",
+                "{} by {}; {share:.1} % of the waits were for at most one log, {waits:.1} waits per sync record",
                 args.logs, args.partition
             ),
         );
@@ -191,7 +197,10 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     if let Some((changes, barriers)) = measured.heap {
         let (per_commit, changes) = (barriers as f64 / committed.max(1) as f64, format::count(changes));
         let barriers = format::count(barriers);
-        row("heap", format!("{changes} changes of pages, {barriers} barriers ({per_commit:.1} for each commit)"));
+        let protocol = args.open.heap.barriers.unwrap_or_default();
+        let of_protocol = format!("{barriers} barriers ({protocol}; {per_commit:.1} for each commit)");
+        let residence = args.open.heap.residence.unwrap_or_default();
+        row("heap", format!("{changes} changes of pages, {of_protocol}, residence {residence}"));
     }
     if measured.fences > 0 {
         let (fences, drains) = (format::count(measured.fences), format::count(measured.drains));

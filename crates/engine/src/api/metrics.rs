@@ -14,6 +14,7 @@ pub(super) fn of(engine: &Engine) -> Metrics {
         deadlocks: locks.deadlocks,
         writing: engine.txns.len() as u64,
         lock_waits: locks.waits,
+        lock_timeouts: locks.timeouts,
         lock_wait_nanos: locks.wait_nanos,
         checkpoints: engine.counters.checkpoints(),
         logs: logs.count,

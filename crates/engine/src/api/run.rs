@@ -75,29 +75,38 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::run`].
-    pub fn run_with<R>(&self, isolation: Isolation, mut work: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
-        let mut txn = self.begin_with(isolation);
-        let age = txn.age();
-        for attempt in 0.. {
-            match work(&mut txn) {
-                Ok(value) => match txn.commit() {
-                    Ok(()) => return Ok(value),
-                    Err(error) if error.is_retryable() => {}
-                    Err(error) => return Err(error),
-                },
-                // The transaction's locks are released before the pause.
-                Err(error) if error.is_retryable() && !txn.waited_for_own_thread() => drop(txn),
-                Err(error) => {
-                    txn.abort()?;
-                    return Err(error);
-                }
-            }
-            pause(attempt);
-            txn = self.begin_with(isolation);
-            txn.set_age(age);
-        }
-        unreachable!("the attempts have no last one")
+    pub fn run_with<R>(&self, isolation: Isolation, work: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {
+        Ok(until_committed(|| self.begin_with(isolation), work, Txn::commit)?.0)
     }
+}
+
+/// Runs a transaction until `commit` succeeds; returns the results of `work` and `commit`.
+pub(super) fn until_committed<R, C>(
+    begin: impl Fn() -> Txn,
+    mut work: impl FnMut(&mut Txn) -> Result<R>,
+    commit: impl Fn(Txn) -> Result<C>,
+) -> Result<(R, C)> {
+    let mut txn = begin();
+    let age = txn.age();
+    for attempt in 0.. {
+        match work(&mut txn) {
+            Ok(value) => match commit(txn) {
+                Ok(committed) => return Ok((value, committed)),
+                Err(error) if error.is_retryable() => {}
+                Err(error) => return Err(error),
+            },
+            // The transaction's locks are released before the pause.
+            Err(error) if error.is_retryable() && !txn.waited_for_own_thread() => drop(txn),
+            Err(error) => {
+                txn.abort()?;
+                return Err(error);
+            }
+        }
+        pause(attempt);
+        txn = begin();
+        txn.set_age(age);
+    }
+    unreachable!("the attempts have no last one")
 }
 
 fn pause(attempt: u32) {

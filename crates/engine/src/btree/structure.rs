@@ -30,7 +30,7 @@ impl Store {
         purpose: Purpose,
         logged: &mut u64,
     ) -> Result<(), PoolError> {
-        self.split(tree, key, 0, Room { key_len: key.len(), value_len }, purpose, logged)
+        self.split(tree, key, 0, SpaceNeeded { key_len: key.len(), value_len }, purpose, logged)
     }
 
     fn split(
@@ -38,13 +38,13 @@ impl Store {
         tree: Tree,
         key: &[u8],
         level: u8,
-        room: Room,
+        needed: SpaceNeeded,
         purpose: Purpose,
         logged: &mut u64,
     ) -> Result<(), PoolError> {
         let before = *logged;
         loop {
-            match retry(|| self.try_split(tree, key, level, room, purpose))? {
+            match retry(|| self.try_split(tree, key, level, needed, purpose))? {
                 Split::Done => {
                     if *logged == before {
                         reach(Probe::SplitByAnother);
@@ -52,25 +52,32 @@ impl Store {
                     return Ok(());
                 }
                 Split::Progress(bytes) => *logged += bytes,
-                Split::ParentLacks(room) => self.split(tree, key, level + 1, room, purpose, logged)?,
+                Split::ParentLacks(needed) => self.split(tree, key, level + 1, needed, purpose, logged)?,
             }
         }
     }
 
     /// Splits the node at `level`, unless it has enough space by now: another thread may have split
     /// it since it was found full.
-    fn try_split(&self, tree: Tree, key: &[u8], level: u8, room: Room, purpose: Purpose) -> Result<Split, Interrupt> {
+    fn try_split(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        level: u8,
+        needed: SpaceNeeded,
+        purpose: Purpose,
+    ) -> Result<Split, Interrupt> {
         let (parent, node) = self.node_and_parent(tree, key, level)?;
         let Some(parent) = parent else {
             let root = node.upgrade()?;
-            if page::level(&root) < level || room.is_in(&root) {
+            if page::level(&root) < level || needed.is_in(&root) {
                 return Ok(Split::Done);
             }
             return Ok(Split::Progress(self.push_root_down(root, purpose)?));
         };
         let parent = parent.upgrade()?;
         let node = node.upgrade()?;
-        if room.is_in(&node) {
+        if needed.is_in(&node) {
             return Ok(Split::Done);
         }
         let view = Node(&node[..]);
@@ -79,11 +86,11 @@ impl Store {
         }
         let hint = view.lower_bound(key).0;
         let (slot, separator) = if level == 0 {
-            page::split_point_for(view, hint, room.key_len + room.value_len)
+            page::split_point_for(view, hint, needed.key_len + needed.value_len)
         } else {
             page::split_point(view, hint)
         };
-        let above = Room { key_len: separator.len(), value_len: size_of::<u64>() };
+        let above = SpaceNeeded { key_len: separator.len(), value_len: size_of::<u64>() };
         if !above.is_in(&parent) {
             return Ok(Split::ParentLacks(above));
         }
@@ -256,17 +263,17 @@ enum Split {
     /// A node was split or pushed down, which took this many bytes of log.
     Progress(u64),
     /// The separator does not fit the parent, which must be split first.
-    ParentLacks(Room),
+    ParentLacks(SpaceNeeded),
 }
 
 /// Space for one more entry.
 #[derive(Clone, Copy)]
-struct Room {
+struct SpaceNeeded {
     key_len: usize,
     value_len: usize,
 }
 
-impl Room {
+impl SpaceNeeded {
     fn is_in(self, node: &[u8]) -> bool {
         Node(node).room_for(self.key_len, self.value_len)
     }

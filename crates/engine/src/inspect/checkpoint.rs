@@ -51,7 +51,7 @@ pub struct ControlSlot {
 
 /// A transaction that had not ended at a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UnfinishedTransaction {
+pub struct ActiveTransaction {
     /// The transaction's number.
     pub txn: TxnId,
     /// The transaction's state: `active`, or `committed` (pages were still to be freed).
@@ -66,7 +66,7 @@ pub struct UnfinishedTransaction {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckpointTables {
     /// The transactions that had not ended.
-    pub transactions: Vec<UnfinishedTransaction>,
+    pub transactions: Vec<ActiveTransaction>,
     /// The pages that may have lacked changes in the data file, each with the first such change.
     pub dirty_pages: Vec<(PageId, Gsn)>,
     /// The address of the end record.
@@ -145,7 +145,7 @@ fn read_tables(disk: &dyn Disk, slot: &ControlSlot) -> Result<CheckpointTables, 
             Some(Kind::CheckpointTransactions) => {
                 let (begin, entries) = decode_txns(record.payload).map_err(malformed)?;
                 if begin == slot.checkpoint {
-                    tables.transactions.extend(entries.iter().map(|entry| UnfinishedTransaction {
+                    tables.transactions.extend(entries.iter().map(|entry| ActiveTransaction {
                         txn: entry.txn,
                         state: describe::txn_state(entry.state),
                         first: entry.first,
@@ -237,7 +237,7 @@ impl fmt::Display for CheckpointReport {
 impl fmt::Display for CheckpointTables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (transactions, pages) = (self.transactions.len(), self.dirty_pages.len());
-        write!(f, "complete at {}: {transactions} unfinished transactions, {pages} dirty pages", self.end)?;
+        write!(f, "complete at {}: {transactions} active transactions, {pages} dirty pages", self.end)?;
         for entry in self.transactions.iter().take(SHOWN) {
             write!(f, "\n{}: {}, from {} to {}", entry.txn, entry.state, entry.first, text::place(entry.last))?;
         }

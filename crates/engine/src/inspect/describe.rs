@@ -28,7 +28,7 @@ pub(super) fn kind(raw: u8) -> String {
         Some(Kind::CheckpointTransactions) => "transaction-table",
         Some(Kind::CheckpointPages) => "dirty-page-table",
         Some(Kind::CheckpointEnd) => "checkpoint-end",
-        Some(Kind::Synchronization) => "synchronization",
+        Some(Kind::SyncRecord) => "sync record",
         None => return format!("unknown {raw}"),
     };
     name.to_owned()
@@ -84,7 +84,7 @@ fn parts_of(
                 parts.push("pages remain to be freed".into());
             }
         }
-        Some(Kind::End | Kind::CheckpointBegin | Kind::Synchronization) => {}
+        Some(Kind::End | Kind::CheckpointBegin | Kind::SyncRecord) => {}
         Some(Kind::FreeOnCommit) => parts.push(match DeferredFree::decode(payload)? {
             DeferredFree::OverflowChain { head, chain } => format!("free chain {chain:#x} from {head} on"),
             DeferredFree::Tree(tree) => format!("free the tree of {} with the root {}", tree.table, tree.root),

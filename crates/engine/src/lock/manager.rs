@@ -174,7 +174,8 @@ impl LockManager {
         self
     }
 
-    /// Limits the wait of each request to `limit`.
+    /// Limits the wait of each request to `limit`, unless its transaction has a limit of its own
+    /// ([`TxnLocks::set_wait_limit`]). A limit of zero is no wait at all.
     #[must_use]
     pub(crate) fn with_wait_limit(mut self, limit: Duration) -> Self {
         self.wait_limit = Some(limit);
@@ -214,10 +215,15 @@ impl LockManager {
             if self.closed.load(Ordering::Relaxed) {
                 return Err(LockError::Closed);
             }
+            let limit = txn.wait_limit().unwrap_or(self.wait_limit);
+            if limit == Some(Duration::ZERO) {
+                self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+                return Err(LockError::Timeout);
+            }
             let (ticket, waiter) = txn.begin_wait();
             bucket.enqueue(id, Request { txn: txn.txn(), mode, held, ticket, waiter: Arc::clone(&waiter) });
             drop(bucket);
-            self.wait(Wait { txn: txn.txn(), age: txn.age(), lock: id, ticket }, &waiter)?;
+            self.wait(Wait { txn: txn.txn(), age: txn.age(), lock: id, ticket }, &waiter, limit)?;
             bucket = self.bucket(id).lock();
         }
         let pre_committed = bucket.pre_committed;
@@ -274,7 +280,7 @@ impl LockManager {
 
     /// Waits for the outcome of a queued request.
     #[cold]
-    fn wait(&self, wait: Wait, waiter: &Waiter) -> Result<(), LockError> {
+    fn wait(&self, wait: Wait, waiter: &Waiter, limit: Option<Duration>) -> Result<(), LockError> {
         let start = Instant::now();
         self.pre_block_hook.call();
         // A lock that is released early is often free again before this thread would have parked.
@@ -282,7 +288,7 @@ impl LockManager {
         while waiter.outcome() == Outcome::Pending && !backoff.is_long() {
             backoff.snooze();
         }
-        let result = result_of(waiter.outcome()).unwrap_or_else(|| self.sleep(wait, waiter, start));
+        let result = result_of(waiter.outcome()).unwrap_or_else(|| self.sleep(wait, waiter, limit, start));
         let counters = &self.counters;
         counters.waits.fetch_add(1, Ordering::Relaxed);
         counters.wait_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -295,7 +301,7 @@ impl LockManager {
     }
 
     /// Waits without using the processor.
-    fn sleep(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
+    fn sleep(&self, wait: Wait, waiter: &Waiter, limit: Option<Duration>, start: Instant) -> Result<(), LockError> {
         let carried = self.owners.carried(wait.txn);
         if !planted!(WaitPublishedLate) {
             self.waits.publish(wait, &carried);
@@ -306,17 +312,17 @@ impl LockManager {
         }
         #[cfg(test)]
         self.counters.searches.fetch_add(1, Ordering::Relaxed);
-        let result = self.park(wait, waiter, start);
+        let result = self.park(wait, waiter, limit, start);
         self.waits.withdraw(wait, &carried);
         result
     }
 
-    fn park(&self, wait: Wait, waiter: &Waiter, start: Instant) -> Result<(), LockError> {
+    fn park(&self, wait: Wait, waiter: &Waiter, limit: Option<Duration>, start: Instant) -> Result<(), LockError> {
         loop {
             if let Some(result) = result_of(waiter.outcome()) {
                 return result;
             }
-            match self.wait_limit.map(|limit| limit.saturating_sub(start.elapsed())) {
+            match limit.map(|limit| limit.saturating_sub(start.elapsed())) {
                 None => waiter.parker().park(),
                 // If the request has just left the queue, its outcome is set.
                 Some(Duration::ZERO) if self.withdraw(wait, None) => return Err(LockError::Timeout),

@@ -563,7 +563,7 @@ fn two_inserters_into_a_gap_that_both_guard_are_a_deadlock() {
 }
 
 #[test]
-fn an_inherited_lock_is_used_again_and_revoked_by_who_needs_it() {
+fn an_inherited_lock_is_used_again_and_revoked_when_needed() {
     let manager = Arc::new(LockManager::new(8).with_inheritance(true));
     let table = LockId::table(TABLE);
     let mut a = txn(1);

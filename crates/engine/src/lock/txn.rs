@@ -1,6 +1,7 @@
 //! The locks of one transaction, and how the transaction is woken.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use duramen_sync::atomic::{AtomicU32, Ordering};
 use duramen_sync::thread::{self, Parker};
@@ -145,6 +146,8 @@ pub(crate) struct TxnLocks {
     tickets: u64,
     /// The latest commit that has released locks early to this transaction.
     seen: Gsn,
+    /// How long each of its requests may wait, if not as long as the manager's limit says.
+    wait_limit: Option<Option<Duration>>,
     inherited: Vec<Inherited>,
 }
 
@@ -163,6 +166,7 @@ impl TxnLocks {
             waiter: None,
             tickets: 0,
             seen: Gsn::ZERO,
+            wait_limit: None,
             inherited: Vec::new(),
         }
     }
@@ -176,6 +180,17 @@ impl TxnLocks {
         self.txn = txn;
         self.age = Age { began: 0, txn };
         self.seen = Gsn::ZERO;
+        self.wait_limit = None;
+    }
+
+    /// Limits the wait of each later request, instead of the manager's limit; `None` is no limit.
+    pub(crate) fn set_wait_limit(&mut self, limit: Option<Duration>) {
+        self.wait_limit = Some(limit);
+    }
+
+    /// Returns the limit that [`Self::set_wait_limit`] has set.
+    pub(super) fn wait_limit(&self) -> Option<Option<Duration>> {
+        self.wait_limit
     }
 
     /// Records that the calling thread uses the transaction.

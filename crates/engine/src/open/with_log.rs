@@ -73,12 +73,13 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut C
     let shortfall = logs.shortfall();
     let is_in_memory = matches!(options.log_device, LogDevice::Nvm(_));
     let scheme = Arc::new(WalScheme::new(Arc::new(logs), control.logs.partition));
-    scheme.logs().set_room_aside();
+    scheme.logs().reserve_for_sync_records();
     let rule: Arc<dyn WalRule> = Arc::clone(&scheme) as Arc<dyn WalRule>;
     let versions = Versions::open(versions, control.database, data.len()?)?;
     let config = PoolConfig {
         frames: options.pool_bytes / PAGE_SIZE,
         cleaner_pages_per_second: options.cleaner_pages_per_second.unwrap_or(0).into(),
+        dirty_pages: options.dirty_pages,
         ..PoolConfig::default()
     };
     let pages = FilePages::new(Arc::clone(&data), double_write, Some(versions), Arc::clone(&rule))?;

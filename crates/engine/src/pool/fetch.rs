@@ -43,7 +43,7 @@ use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
 
 /// Longest time that a thread waits for a frame, with no page cleaned in between, before it
 /// declares the pool exhausted.
-const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
+const FRAME_WAIT_LIMIT: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
 /// After a thread has passed this many dirty or latched frames, or seven eighths of a small pool,
 /// it cleans pages instead of searching on. Otherwise the threads that compete for the last few
@@ -313,7 +313,11 @@ impl Pool {
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
         self.lot.before_blocking();
-        let frame = self.take_frame()?;
+        let frame = match self.frames.are_the_store() {
+            true => self.frame_in_store(id)?,
+            false => Some(self.take_frame()?),
+        };
+        let Some(frame) = frame else { return Ok(None) };
         let header = self.frames.header(frame);
         header.page.store(id.get(), Ordering::Relaxed);
         header.arrival.store(arrival, Ordering::Relaxed);
@@ -327,8 +331,29 @@ impl Pool {
         Ok(None)
     }
 
+    /// Latches the one frame that can hold the page if the frames are the store. Returns `None` if
+    /// another thread has latched it.
+    fn frame_in_store(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
+        // Says what is wrong with a page behind the end of the store.
+        self.store.last_gsn(id)?;
+        let frame = FrameId::new(id.get() as u32);
+        let header = self.frames.header(frame);
+        if !header.latch.try_exclusive() {
+            return Ok(None);
+        }
+        if self.holds(frame, id) {
+            header.latch.release_exclusive(false, &self.lot);
+            return Ok(None);
+        }
+        Ok(Some(frame))
+    }
+
     /// Fills a claimed frame from the store.
     fn read_in(&self, id: PageId, frame: FrameId) -> Result<(), PoolError> {
+        if self.frames.are_the_store() {
+            // SAFETY: the frame is latched exclusively by this thread.
+            return self.store.verify(id, self.table.is_written(id), unsafe { self.frames.bytes(frame) });
+        }
         // SAFETY: the frame is latched exclusively by this thread, and no guard for it exists yet.
         let bytes = unsafe { self.frames.bytes_mut(frame) };
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
@@ -340,6 +365,9 @@ impl Pool {
     /// those pages.
     pub(crate) fn prefetch(&self, ids: &[PageId]) {
         const BATCH: usize = 64;
+        if self.frames.are_the_store() {
+            return;
+        }
         let end = PageId::new(self.store.pages());
         let wanted: Vec<PageId> =
             ids.iter().copied().filter(|&id| !id.is_zero() && id < end && self.resident(id).is_none()).collect();
@@ -390,7 +418,9 @@ impl Pool {
         assert!(!header.recovery_gsn.is_dirty(), "a dirty page would be lost");
         header.page.store(0, Ordering::Relaxed);
         header.latch.release_exclusive(true, &self.lot);
-        self.free.lock().push(frame);
+        if !self.frames.are_the_store() {
+            self.free.lock().push(frame);
+        }
     }
 
     /// Returns an exclusively latched frame without a page.
@@ -406,7 +436,7 @@ impl Pool {
                 stuck_since = None;
                 continue;
             }
-            if stuck_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            if stuck_since.get_or_insert_with(Instant::now).elapsed() > FRAME_WAIT_LIMIT {
                 return Err(PoolError::Exhausted { frames: self.frames() });
             }
             // Every frame is latched at this moment, and the latch holders need the processor more.

@@ -46,14 +46,14 @@ impl Pool {
     #[inline]
     pub(super) fn lacking(&self, id: PageId) -> Option<&dyn RedoOnFetch> {
         let unredone = self.unredone.get()?;
-        (unredone.lacks(id) && !planted!(PageNotRedoneOnTouch)).then_some(&**unredone)
+        (unredone.lacks(id) && !planted!(PageNotRedoneOnFetch)).then_some(&**unredone)
     }
 
     /// Redoes a page that was just read into its frame, and releases it.
     pub(super) fn redo_loaded(&self, page: Exclusive<'_>, unredone: &dyn RedoOnFetch) -> Result<(), PoolError> {
         let mut loaded = Loaded(Some(page));
         loaded.0.as_mut().map_or(Ok(()), |page| unredone.redo(page))?;
-        reach(Probe::PageRedoneOnTouch);
+        reach(Probe::PageRedoneOnFetch);
         // The page has all its changes, so it stays in the pool.
         drop(loaded.0.take());
         Ok(())

@@ -54,7 +54,7 @@ pub(crate) enum Kind {
     CheckpointEnd = 10,
     /// A sync record: several logs are synchronized for a reason other than a commit, because pages
     /// are about to be written.
-    Synchronization = 11,
+    SyncRecord = 11,
 }
 
 /// Flag of a commit record: pages are to be freed before the transaction ends.
@@ -89,7 +89,7 @@ impl Kind {
             8 => Self::CheckpointTransactions,
             9 => Self::CheckpointPages,
             10 => Self::CheckpointEnd,
-            11 => Self::Synchronization,
+            11 => Self::SyncRecord,
             _ => return None,
         })
     }

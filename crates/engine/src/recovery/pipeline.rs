@@ -166,7 +166,7 @@ impl<S: Stages> Pipeline<S> {
 
     /// Works until everything has been repeated, together with other threads that call this.
     pub(super) fn work(&self) -> Result<()> {
-        let _alarm = Alarm(self);
+        let _stop_on_panic = StopOnPanic(self);
         let mut state = self.state.lock();
         loop {
             if state.failed || state.is_over() {
@@ -307,9 +307,9 @@ impl<S: Stages> State<S> {
 }
 
 /// Makes the other threads stop when a thread panics.
-struct Alarm<'a, S: Stages>(&'a Pipeline<S>);
+struct StopOnPanic<'a, S: Stages>(&'a Pipeline<S>);
 
-impl<S: Stages> Drop for Alarm<'_, S> {
+impl<S: Stages> Drop for StopOnPanic<'_, S> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.state.lock().failed = true;

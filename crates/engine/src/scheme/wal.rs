@@ -280,7 +280,7 @@ impl WalRule for WalScheme {
         }
         reach(Probe::WalRuleForcedFlush);
         let failed = |error: WalError| PoolError::Log { reason: why_log_failed(&error) };
-        if !self.logs.needs_synchronizations() {
+        if !self.logs.needs_sync_records() {
             return self.logs.harden_at_once(gsn, None).map_err(failed);
         }
         // The contents of the page must be in the logs after any crash. It is not enough that all

@@ -56,6 +56,14 @@ impl Commit {
         }
     }
 
+    /// Returns the commit unless it has been refused: its transaction was not pre-committed.
+    pub(crate) fn accepted(self) -> Result<Self> {
+        match self.0 {
+            State::Done(Some(Err(error))) => Err(error),
+            state => Ok(Self(state)),
+        }
+    }
+
     /// Blocks until the commit is durable.
     ///
     /// # Errors

@@ -13,13 +13,17 @@
 
 mod commit;
 mod finish;
+mod key_range;
 mod read;
 mod savepoint;
 mod scan;
 mod write;
 
 pub use commit::Commit;
+pub use key_range::KeyRange;
 pub use scan::Scan;
+
+use std::time::Duration;
 
 use duramen_sync::Reference;
 use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN, TxnId};
@@ -99,6 +103,32 @@ impl Txn {
         self.context().locks.txn()
     }
 
+    /// Limits how long each later operation of this transaction waits for a lock, instead of
+    /// [`crate::Options::lock_wait_limit`]. With `Some(Duration::ZERO)` operations do not wait at
+    /// all (`NOWAIT`); `None` is no limit. An operation that reaches the limit returns
+    /// [`Error::LockTimeout`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duramen::{Db, Error, Options};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = Db::open(home.path(), Options::default())?;
+    /// let stock = db.create_table("stock")?;
+    /// let mut first = db.begin();
+    /// first.put(&stock, b"bolts", b"40")?;
+    ///
+    /// let mut second = db.begin();
+    /// second.set_lock_wait_limit(Some(Duration::ZERO));
+    /// assert!(matches!(second.get(&stock, b"bolts"), Err(Error::LockTimeout { .. })));
+    /// # drop(second);
+    /// # first.commit()
+    /// # }
+    /// ```
+    pub fn set_lock_wait_limit(&mut self, limit: Option<Duration>) {
+        self.context.as_mut().expect("the transaction is not over").locks.set_wait_limit(limit);
+    }
+
     /// Returns the isolation level.
     pub fn isolation(&self) -> Isolation {
         self.isolation
@@ -151,6 +181,11 @@ impl Txn {
                 Err(error_of_txn)
             }
         }
+    }
+
+    /// Returns whether the transaction holds the lock in `mode` or a stronger one.
+    fn holds(&self, id: LockId, mode: LockMode) -> bool {
+        self.context().locks.held(id).is_some_and(|held| held.covers(mode))
     }
 
     /// Locks the table as a whole in an intention mode, and checks that it still exists.

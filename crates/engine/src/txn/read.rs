@@ -36,6 +36,14 @@ impl Txn {
         self.record_outcome(result)
     }
 
+    /// Returns whether there is a record with the key `key`.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn contains(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        Ok(self.get_with(table, key, |_| ())?.is_some())
+    }
+
     /// Reads the value of `key` and locks it exclusively, for a transaction that is going to change
     /// it. Otherwise two transactions that both read the key and then write it would deadlock.
     ///

@@ -9,16 +9,29 @@
 //! A serializable scan locks each key, ghosts included, and the gap below it. An ascending scan
 //! also locks the gap that ends the range; a descending scan first locks the gap above the range. A
 //! read-committed scan holds the record locks of a batch only while it reads the batch.
+//!
+//! # Escalation
+//! A serializable scan that has locked many records ([`crate::Options::lock_escalation`]) locks the
+//! table as a whole, if no other transaction writes to it at that moment. It then takes no more
+//! locks, and reads a leaf at a time. Otherwise it goes on with keys and gaps, and tries again
+//! after as many records. So it never waits for the lock of the table, and most of a long scan
+//! needs neither time nor memory for locks.
+//!
+//! # Locked records
+//! A scan that skips locked records reads one record at a time, locks it if the lock is free, and
+//! passes over it otherwise. It locks no gap.
 
 use std::collections::VecDeque;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use crate::sim_cost;
 use duramen_sync::atomic::Ordering;
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, cost};
 use duramen_types::{Gsn, planted};
 
 use super::Txn;
+use super::key_range::{self, KeyRange};
 use super::read::materialize;
 use crate::btree::{Direction, Neighbour};
 use crate::error::Result;
@@ -49,6 +62,11 @@ pub struct Scan<'t> {
     position: Option<Vec<u8>>,
     ready: VecDeque<(Vec<u8>, Vec<u8>)>,
     finished: bool,
+    skips_locked: bool,
+    /// The most records that are read and locked at a time.
+    batch: usize,
+    /// Records that were locked one by one since the scan has last tried to lock the table.
+    locked: usize,
 }
 
 /// The result of one read of the tree.
@@ -77,13 +95,65 @@ impl Txn {
     /// let mut txn = db.begin();
     /// txn.put(&table, b"apple", b"1")?;
     /// txn.put(&table, b"pear", b"2")?;
-    /// let keys: Vec<_> = txn.scan(&table, &b"a"[..]..&b"b"[..]).map(|item| item.unwrap().0).collect();
+    /// let keys: Vec<_> = txn.scan(&table, b"a"..b"b").map(|item| item.unwrap().0).collect();
     /// assert_eq!(keys, [b"apple"]);
     /// # txn.commit()
     /// # }
     /// ```
-    pub fn scan<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
+    pub fn scan(&mut self, table: &Table, range: impl KeyRange) -> Scan<'_> {
         Scan::new(self, Some(table.clone()), range, Direction::Forward)
+    }
+
+    /// Returns the records whose keys lie in `range` and on which no other transaction has a lock,
+    /// in ascending order, each locked exclusively (`SKIP LOCKED`). It never waits for the lock of
+    /// a record. Transactions that each take the first of them share a queue: no two get the same
+    /// record. A record is read and locked when the iteration reaches it.
+    ///
+    /// What is skipped depends on the moment, so this is no serializable view of the range: the
+    /// records that it returns are as they are committed, and stay so until the transaction ends.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = duramen::Db::open(home.path(), duramen::Options::default())?;
+    /// let jobs = db.create_table("jobs")?;
+    /// db.run(|txn| (0..3_u8).try_for_each(|job| txn.put(&jobs, &[job], b"to do")))?;
+    ///
+    /// let (mut one, mut other) = (db.begin(), db.begin());
+    /// let (first, _) = one.scan_skip_locked(&jobs, ..).next().unwrap()?;
+    /// let (second, _) = other.scan_skip_locked(&jobs, ..).next().unwrap()?;
+    /// assert_eq!((first, second), (vec![0], vec![1]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scan_skip_locked(&mut self, table: &Table, range: impl KeyRange) -> Scan<'_> {
+        Scan { skips_locked: true, batch: 1, ..Scan::new(self, Some(table.clone()), range, Direction::Forward) }
+    }
+
+    /// Returns the records whose keys begin with `prefix`, in ascending order. [`Txn::scan`]
+    /// describes which records the scan sees.
+    pub fn scan_prefix(&mut self, table: &Table, prefix: &[u8]) -> Scan<'_> {
+        self.scan(table, key_range::of_prefix(prefix))
+    }
+
+    /// Returns the record with the lowest key, and locks what keeps it the lowest.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn first(&mut self, table: &Table) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.one_of(table, Direction::Forward)
+    }
+
+    /// Returns the record with the highest key, and locks what keeps it the highest.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn last(&mut self, table: &Table) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.one_of(table, Direction::Backward)
+    }
+
+    fn one_of(&mut self, table: &Table, direction: Direction) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        Scan { batch: 1, ..Scan::new(self, Some(table.clone()), .., direction) }.next().transpose()
     }
 
     /// Returns all records of a tree that the transaction has locked as a whole.
@@ -93,28 +163,27 @@ impl Txn {
 
     /// Returns the records whose keys lie in `range`, in descending order. [`Txn::scan`] describes
     /// which records the scan sees.
-    pub fn scan_rev<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Scan<'_> {
+    pub fn scan_rev(&mut self, table: &Table, range: impl KeyRange) -> Scan<'_> {
         Scan::new(self, Some(table.clone()), range, Direction::Backward)
     }
 }
 
 impl<'t> Scan<'t> {
-    fn new<'k>(
-        txn: &'t mut Txn,
-        table: Option<Table>,
-        range: impl RangeBounds<&'k [u8]>,
-        direction: Direction,
-    ) -> Self {
+    fn new(txn: &'t mut Txn, table: Option<Table>, range: impl KeyRange, direction: Direction) -> Self {
+        let (lower, upper) = range.into_bounds();
         Self {
             txn,
             table,
             tree: None,
             direction,
-            lower: range.start_bound().map(|key| key.to_vec()),
-            upper: range.end_bound().map(|key| key.to_vec()),
+            lower,
+            upper,
             position: None,
             ready: VecDeque::new(),
             finished: false,
+            skips_locked: false,
+            batch: BATCH,
+            locked: 0,
         }
     }
 
@@ -122,7 +191,8 @@ impl<'t> Scan<'t> {
     fn fill(&mut self) -> Result<()> {
         self.txn.check_usable()?;
         if let Some(table) = self.table.take() {
-            self.tree = Some(self.txn.enter_table(&table, LockMode::IntentShared)?);
+            let intent = if self.skips_locked { LockMode::IntentExclusive } else { LockMode::IntentShared };
+            self.tree = Some(self.txn.enter_table(&table, intent)?);
         }
         let tree = self.tree.expect("a scan has a table or a tree");
         if is_empty_range(&self.lower, &self.upper) {
@@ -130,7 +200,9 @@ impl<'t> Scan<'t> {
             return Ok(());
         }
         let engine = self.txn.engine.clone();
-        let mut limit = BATCH;
+        let table = LockId::table(tree.table);
+        let is_escalated = self.is_serializable() && self.txn.holds(table, LockMode::Shared);
+        let mut limit = if is_escalated { usize::MAX } else { self.batch };
         let mut backoff = Backoff::new();
         while self.ready.is_empty() && !self.finished {
             let mut seen = Vec::new();
@@ -138,7 +210,7 @@ impl<'t> Scan<'t> {
                 Direction::Forward => self.look_forward(&engine.store, tree, limit, &mut seen),
                 Direction::Backward => self.look_backward(&engine.store, tree, limit, &mut seen),
             };
-            let batch = match batch {
+            let mut batch = match batch {
                 Ok(batch) => batch,
                 Err(Interrupt::Restart) => {
                     backoff.snooze();
@@ -146,7 +218,13 @@ impl<'t> Scan<'t> {
                 }
                 Err(Interrupt::Failed(error)) => return Err(error.into()),
             };
-            let momentary = self.lock_batch(tree, &batch)?;
+            let mut locked = None;
+            let mut momentary = Vec::new();
+            if self.skips_locked {
+                locked = self.lock_if_free(tree, &mut batch);
+            } else if !is_escalated {
+                momentary = self.lock_batch(tree, &batch)?;
+            }
             let unchanged = planted!(GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
             if unchanged {
                 // Any of these transactions may have deleted a record of the range without leaving
@@ -154,7 +232,12 @@ impl<'t> Scan<'t> {
                 let pre_committed = Gsn::new(engine.pre_committed.load(Ordering::Acquire));
                 self.txn.parts().2.locks.saw(pre_committed);
             }
-            let accepted = if unchanged { self.accept(&engine.store, tree, batch) } else { Ok(()) };
+            let accepted = if unchanged {
+                self.accept(&engine.store, tree, batch)
+            } else {
+                momentary.extend(locked);
+                Ok(())
+            };
             let (engine, _, context) = self.txn.parts();
             for id in momentary {
                 engine.locks.release_one(&mut context.locks, id);
@@ -171,7 +254,7 @@ impl<'t> Scan<'t> {
     /// Takes the locks that the isolation level requires; returns those to be released once the
     /// batch has been read.
     fn lock_batch(&mut self, tree: Tree, batch: &Batch) -> Result<Vec<LockId>> {
-        let serializable = self.txn.isolation == Isolation::Serializable;
+        let serializable = self.is_serializable();
         let mut momentary = Vec::new();
         for (key, _, _) in &batch.entries {
             let record = LockId::record(tree.table, key);
@@ -186,7 +269,34 @@ impl<'t> Scan<'t> {
             self.txn.lock(Txn::gap(tree, boundary.as_deref()), LockMode::Shared)?;
         }
         momentary.dedup();
+        self.locked += batch.entries.len();
+        let (engine, _, context) = self.txn.parts();
+        if serializable && self.locked >= engine.options.lock_escalation {
+            self.locked = 0;
+            if engine.locks.try_acquire(&mut context.locks, LockId::table(tree.table), LockMode::Shared) {
+                reach(Probe::ScanEscalated);
+            }
+        }
         Ok(momentary)
+    }
+
+    fn is_serializable(&self) -> bool {
+        self.txn.isolation == Isolation::Serializable && !self.skips_locked
+    }
+
+    /// Locks the record of a batch of one, if that needs no wait, and otherwise makes it count as
+    /// none. Returns a lock that is to be released if the batch must be read again.
+    fn lock_if_free(&mut self, tree: Tree, batch: &mut Batch) -> Option<LockId> {
+        let (key, _, flags) = batch.entries.first_mut()?;
+        let id = LockId::record(tree.table, key);
+        let (engine, _, context) = self.txn.parts();
+        let is_new = context.locks.held(id).is_none();
+        let is_ghost = flags.contains(SlotFlags::GHOST);
+        if is_ghost || !engine.locks.try_acquire(&mut context.locks, id, LockMode::Exclusive) {
+            *flags = SlotFlags::GHOST;
+            return None;
+        }
+        is_new.then_some(id)
     }
 
     /// Accepts a validated batch and queues its records for the caller.

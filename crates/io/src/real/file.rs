@@ -92,7 +92,10 @@ impl RealFile {
     /// would cost a change of the file system's metadata at the next sync.
     fn extend_with_zeros(&self, len: u64) -> std::io::Result<()> {
         let old = self.length()?;
-        match sys::reserve(self.file.as_fd(), len) {
+        // Of a file that grows only the new part: some file systems look at each page of the range.
+        // A file that is long enough may be a copy with holes.
+        let from = if old < len { old } else { 0 };
+        match sys::reserve(self.file.as_fd(), from..len) {
             Err(error) if !sys::is_unsupported(&error) => return Err(error),
             Ok(()) | Err(_) => {}
         }

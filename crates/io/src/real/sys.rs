@@ -1,6 +1,7 @@
 //! The system calls of [`RealDisk`](super::RealDisk), safe to call and continued until done.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use duramen_types::BLOCK_SIZE;
@@ -102,10 +103,11 @@ pub(super) fn sync_data(fd: BorrowedFd<'_>) -> Result<()> {
     retry(|| unsafe { libc::fdatasync(fd.as_raw_fd()) } as isize).map(|_| ())
 }
 
-/// Reserves `[0, len)` on the device and makes the file at least that long.
-pub(super) fn reserve(fd: BorrowedFd<'_>, len: u64) -> Result<()> {
+/// Reserves a range that is not empty on the device, and makes the file at least that long.
+pub(super) fn reserve(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<()> {
+    let (from, len) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
     // SAFETY: the call takes no memory.
-    retry(|| unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, len as libc::off_t) } as isize).map(|_| ())
+    retry(|| unsafe { libc::fallocate(fd.as_raw_fd(), 0, from, len) } as isize).map(|_| ())
 }
 
 /// Takes the advisory lock of an open file; if another one holds it, the error is

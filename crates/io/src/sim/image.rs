@@ -114,8 +114,8 @@ pub(super) fn after_crash(state: &State, choice: &CrashChoice) -> State {
         }
     }
     names.drop_orphans();
-    let settled = state.reachable().into_iter().map(|id| (id, settle(state.inode(id), &mut dealer)));
-    let contents: std::collections::BTreeMap<_, _> = settled.collect();
+    let resolved = state.reachable().into_iter().map(|id| (id, content_after_crash(state.inode(id), &mut dealer)));
+    let contents: std::collections::BTreeMap<_, _> = resolved.collect();
     build(state, names, |id| contents[&id].clone())
 }
 
@@ -138,7 +138,7 @@ fn build(state: &State, names: super::names::Names, content: impl Fn(u64) -> Con
 
 /// Returns the content of one file after a crash. Writes and extensions have no order among
 /// themselves; a shrinking keeps its place, since the metadata of one file changes in order.
-fn settle(inode: &Inode, dealer: &mut Dealer) -> Content {
+fn content_after_crash(inode: &Inode, dealer: &mut Dealer) -> Content {
     let mut content = inode.durable().clone();
     let mut unordered = Vec::new();
     for pending in inode.pending() {

@@ -87,3 +87,32 @@ fn experiments_on_the_event_model_go_through() {
         goes_through(id);
     }
 }
+
+#[test]
+fn p1_goes_through() {
+    goes_through("P1");
+}
+
+#[test]
+fn p5_goes_through() {
+    goes_through("P5");
+}
+
+#[test]
+fn p7_goes_through() {
+    goes_through("P7");
+}
+
+#[cfg(duramen_trace)]
+#[test]
+fn p2_to_p4_go_through() {
+    // One after the other: the recorder is the process's.
+    ["P2", "P3", "P4"].into_iter().for_each(goes_through);
+}
+
+#[cfg(not(duramen_trace))]
+#[test]
+fn traces_need_their_own_build() {
+    let failed = crate::run(find("P2").unwrap(), Effort::Tiny, &mut |_| {}).unwrap_err();
+    assert!(failed.to_string().contains("duramen_trace"), "{failed}");
+}

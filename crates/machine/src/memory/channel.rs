@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_claims_ahead_lets_others_in_before() {
+    fn a_claim_ahead_lets_others_in_before() {
         let mut channel = channel();
         for nth in 0..20 {
             assert_eq!(channel.line(at(nth * 1000)), at(nth * 1000));

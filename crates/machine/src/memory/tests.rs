@@ -332,7 +332,7 @@ fn what_everyone_may_read_is_kept_for_a_moment_only() {
 }
 
 #[test]
-fn who_has_the_only_copy_writes_it_at_once() {
+fn the_holder_of_the_only_copy_writes_it_at_once() {
     let mut memory = machine();
     memory.load(0, 0, 0);
     assert_eq!(memory.rmw(0, 0, 200), 205);

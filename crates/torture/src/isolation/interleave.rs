@@ -16,7 +16,7 @@ use duramen_sync::{Arc, Condvar, Mutex};
 use super::program::{Memory, Op, Program, Seen, SmallKey, State, Store};
 
 /// How long a step may take before it counts as waiting.
-const PATIENCE: Duration = Duration::from_millis(4);
+const STEP_LIMIT: Duration = Duration::from_millis(4);
 /// How long all transactions may wait before that counts as a hang.
 const HANG: Duration = Duration::from_secs(15);
 
@@ -371,7 +371,7 @@ impl Interleaver {
                     self.turn(&mut progress, txn)?;
                     stuck_since = Instant::now();
                 }
-                None => self.collect_all(&mut progress, PATIENCE)?,
+                None => self.collect_all(&mut progress, STEP_LIMIT)?,
             }
             if stuck_since.elapsed() > HANG {
                 return Err(format!("all transactions wait: {}", progress.execution));
@@ -391,12 +391,12 @@ impl Interleaver {
         progress.execution.begun.push(txn);
         self.workers[txn].commands.send(Command::Run(op));
         progress.waiting[txn] = true;
-        self.collect(progress, txn, PATIENCE)?;
+        self.collect(progress, txn, STEP_LIMIT)?;
         progress.execution.waits += u64::from(progress.waiting[txn]);
         if progress.ended[txn] {
             // Its locks are free now: the transactions that waited for them continue before the
             // next step.
-            self.collect_all(progress, PATIENCE)?;
+            self.collect_all(progress, STEP_LIMIT)?;
         }
         Ok(())
     }

@@ -168,6 +168,7 @@ fn usual_options(shape: Shape, seed: u64, rng: &mut Rng) -> Options {
     let options = Options {
         // Deadlocks must be found, not waited out.
         lock_wait_limit: None,
+        lock_escalation: *rng.pick(&[1, 3, 1024]),
         group_commit_transactions: rng.within(1..4),
         ..test_options()
     };

@@ -41,12 +41,12 @@ mod models {
     use duramen_sync::{Arc, thread};
 
     #[test]
-    fn who_raises_the_floor_sees_all_that_is_below() {
+    fn a_thread_that_raises_the_floor_sees_all_that_is_below() {
         raise_while_space_is_handed_out(None, |clock| clock.raise(Gsn::new(100)));
     }
 
     #[test]
-    fn who_raises_the_common_floor_sees_all_that_is_below() {
+    fn a_thread_that_raises_the_common_floor_sees_all_that_is_below() {
         let raise = |clock: &Clock| assert!(clock.raise_all(Gsn::new(100)));
         raise_while_space_is_handed_out(Some(CommonFloor::default), raise);
     }

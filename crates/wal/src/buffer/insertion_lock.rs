@@ -27,10 +27,10 @@ use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[cfg(not(duramen_loom))]
 use duramen_sync::{Backoff, Retry, thread};
 
-/// Pauses after which a thread of [`InsertionLock::lock_of_few`] becomes a priority waiter: two to
-/// four microseconds.
+/// Pauses after which a thread of [`InsertionLock::lock_with_priority`] becomes a priority waiter:
+/// two to four microseconds.
 #[cfg(not(duramen_loom))]
-const PATIENCE: u32 = 4;
+const SPIN_LIMIT: u32 = 4;
 
 /// Attempts of a priority waiter, each of some microseconds, before it sleeps. It acts for a group,
 /// and the groups of a few other threads may be filled in before its own.
@@ -101,7 +101,7 @@ impl<T> InsertionLock<T> {
     #[cold]
     pub(crate) fn lock_after_pause(&self) {
         #[cfg(not(duramen_loom))]
-        self.lock_patiently(Retry::among_many(), |_| self.try_lock());
+        self.lock_with_pauses(Retry::among_many(), |_| self.try_lock());
         #[cfg(duramen_loom)]
         self.blocked.until(|| self.take());
     }
@@ -109,9 +109,11 @@ impl<T> InsertionLock<T> {
     /// Waits for the lock after a failed attempt, where only a handful of threads wait. After a few
     /// pauses the thread becomes a priority waiter, and all threads that are not must stand back.
     #[cold]
-    pub(crate) fn lock_of_few(&self) {
+    pub(crate) fn lock_with_priority(&self) {
         #[cfg(not(duramen_loom))]
-        self.lock_patiently(Retry::among_few(PATIENCE), |pauses| self.take() || pauses >= PATIENCE && self.take_soon());
+        self.lock_with_pauses(Retry::among_few(SPIN_LIMIT), |pauses| {
+            self.take() || pauses >= SPIN_LIMIT && self.take_soon()
+        });
         #[cfg(duramen_loom)]
         self.blocked.until(|| self.take());
     }
@@ -120,7 +122,7 @@ impl<T> InsertionLock<T> {
     /// starved thread remains a priority waiter until it has the lock: otherwise it might never
     /// catch the lock free when a holder keeps it for long and retakes it at once.
     #[cfg(not(duramen_loom))]
-    fn lock_patiently(&self, mut retry: Retry, attempt: impl Fn(u32) -> bool) {
+    fn lock_with_pauses(&self, mut retry: Retry, attempt: impl Fn(u32) -> bool) {
         while retry.attempts() < STARVED {
             retry.pause();
             if attempt(retry.attempts()) {

@@ -7,9 +7,9 @@
 //!      |  last block  |  written to disk  |  filled in             |                    |
 //! ```
 //!
-//! - `next` is the start of the next record. Only the holder of the insertion lock ([`Turn`]) moves
-//!   it; or, in a log whose design has no lock, every inserting thread does with an atomic addition
-//!   ([`Space::reserve`]).
+//! - `next` is the start of the next record. Only the holder of the insertion lock
+//!   ([`InsertionGuard`]) moves it; or, in a log whose design has no lock, every inserting thread
+//!   does with an atomic addition ([`Space::reserve`]).
 //! - `released` follows `next` in LSN order as threads finish filling in. Everything below is
 //!   stable. The insertion design determines which thread moves it, and two threads never do at a
 //!   time: [`Space::release_in_order`] serves designs that ensure the order themselves,
@@ -21,15 +21,15 @@
 //! - `reclaimed` is `durable` rounded down to a whole block: the last block is written again when
 //!   it has filled up, so its beginning must stay in the buffer.
 //!
-//! # Room
+//! # Space
 //! Filled-in bytes never pass `reclaimed + capacity`. With the insertion lock neither does `next`:
-//! [`Turn::acquire`] waits before it moves `next`, and all other threads wait for the lock. Without
-//! the lock a thread reserves space before it knows whether there is room, and cannot take the
-//! reservation back, since other threads have reserved behind it. So `next` may pass the limit by
-//! the bytes that the threads in `reserve` request, and these threads wait with their reservations.
-//! The wait ends: the first of them waits for records to become durable that all have room, so
-//! nothing for which it waits waits for it. To keep this case rare, threads that come while others
-//! wait for room back off before they reserve.
+//! [`InsertionGuard::acquire`] waits before it moves `next`, and all other threads wait for the
+//! lock. Without the lock a thread reserves space before it knows whether there is room, and cannot
+//! take the reservation back, since other threads have reserved behind it. So `next` may pass the
+//! limit by the bytes that the threads in `reserve` request, and these threads wait with their
+//! reservations. The wait ends: the first of them waits for records to become durable that all have
+//! room, so nothing for which it waits waits for it. To keep this case rare, threads that come
+//! while others wait for room back off before they reserve.
 //!
 //! Threads check only now and then whether there is room, and whether they must wake the flusher
 //! because much is unflushed: up to `next.clear` no check is necessary. It is never beyond the
@@ -53,7 +53,7 @@ use crate::wake_event::WakeEvent;
 pub(crate) struct Space {
     capacity: u64,
     block: u64,
-    alarm: u64,
+    flush_threshold: u64,
     next: InsertionLock<Next>,
     released: Released,
     durable: CachePadded<AtomicU64>,
@@ -100,19 +100,20 @@ struct Next {
 
 /// The right to hand out space: the held insertion lock. Dropping it unlocks.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct InsertionGuard<'a> {
     space: &'a Space,
     /// Whether the flusher must be woken after unlocking, because much is unflushed.
-    alarmed: bool,
+    must_wake: bool,
 }
 
 impl Space {
     /// Makes an empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of
-    /// two, for a log that ends at `end`. When `alarm` bytes are unflushed, the flusher is woken.
+    /// two, for a log that ends at `end`. When `flush_threshold` bytes are unflushed, the flusher
+    /// is woken.
     pub(crate) fn new(
         capacity: u64,
         block: u64,
-        alarm: u64,
+        flush_threshold: u64,
         end: Lsn,
         flusher: Arc<WakeEvent>,
         hardening: Hardening,
@@ -127,7 +128,7 @@ impl Space {
         let space = Self {
             capacity,
             block,
-            alarm,
+            flush_threshold,
             next: InsertionLock::new(next),
             released: Released::new(end, capacity),
             durable: CachePadded::new(AtomicU64::new(end.get())),
@@ -153,8 +154,8 @@ impl Space {
 
     /// Disables early-release entries, for measurements: a thread that has filled in its space
     /// early waits until the space is due.
-    pub(crate) fn without_notes(self) -> Self {
-        Self { released: Released::without_notes(self.released()), ..self }
+    pub(crate) fn without_early_entries(self) -> Self {
+        Self { released: Released::without_early_entries(self.released()), ..self }
     }
 
     /// Returns the clock, if this is one of several logs.
@@ -241,12 +242,12 @@ impl Space {
         (self.next.records.load(Ordering::Relaxed), self.next.full_waits.load(Ordering::Relaxed))
     }
 
-    fn own_turn(&self) -> Turn<'_> {
-        Turn { space: self, alarmed: false }
+    fn guard(&self) -> InsertionGuard<'_> {
+        InsertionGuard { space: self, must_wake: false }
     }
 
     /// Hands out `bytes` for one record if the insertion lock is free and no check is due;
-    /// otherwise does nothing. The caller holds the lock until [`Space::end_turn`]. (There is
+    /// otherwise does nothing. The caller holds the lock until [`Space::unlock`]. (There is
     /// neither a guard nor a closure, so that in every design the work under the lock is inlined
     /// into the caller's code.)
     #[inline(always)]
@@ -274,30 +275,30 @@ impl Space {
     /// # Safety
     /// `try_acquire` has returned an LSN, and the lock has not been unlocked since.
     #[inline(always)]
-    pub(crate) unsafe fn end_turn(&self) {
+    pub(crate) unsafe fn unlock(&self) {
         // SAFETY: the lock is held, as the caller guarantees.
         unsafe { self.next.unlock() };
     }
 
     /// Waits for the insertion lock. Pauses first if the lock has been `tried` already.
-    pub(crate) fn turn(&self, tried: bool) -> Turn<'_> {
+    pub(crate) fn lock(&self, tried: bool) -> InsertionGuard<'_> {
         if tried {
             self.next.lock_after_pause();
         } else {
             self.next.lock();
         }
-        self.own_turn()
+        self.guard()
     }
 
     /// Waits for the insertion lock, which has been tried already, where few threads wait.
-    pub(crate) fn turn_of_few(&self) -> Turn<'_> {
-        self.next.lock_of_few();
-        self.own_turn()
+    pub(crate) fn lock_with_priority(&self) -> InsertionGuard<'_> {
+        self.next.lock_with_priority();
+        self.guard()
     }
 
     /// Takes the insertion lock if it is free.
-    pub(crate) fn try_turn(&self) -> Option<Turn<'_>> {
-        self.next.try_lock().then(|| self.own_turn())
+    pub(crate) fn try_lock(&self) -> Option<InsertionGuard<'_>> {
+        self.next.try_lock().then(|| self.guard())
     }
 
     /// Computes how far space behind `end` can be handed out without another check; returns whether
@@ -305,23 +306,27 @@ impl Space {
     fn look(&self, end: u64) -> bool {
         let durable = self.durable().get();
         let room = (durable & !(self.block - 1)) + self.capacity;
-        let alarmed = end.saturating_sub(durable) >= self.alarm;
+        let must_wake = end.saturating_sub(durable) >= self.flush_threshold;
         // The flusher stays awake while this much is unflushed. In case it has seen less and has
         // parked, check again soon.
-        let quiet = if alarmed { end.saturating_add(self.alarm / 4) } else { durable.saturating_add(self.alarm - 1) };
+        let quiet = if must_wake {
+            end.saturating_add(self.flush_threshold / 4)
+        } else {
+            durable.saturating_add(self.flush_threshold - 1)
+        };
         // Relaxed: only holders of the lock read it, and the lock also publishes that everything up
         // to there has been flushed.
         self.next.clear.store(room.min(quiet), Ordering::Relaxed);
-        alarmed
+        must_wake
     }
 
-    /// Takes over the lock that another thread has given away with [`Turn::entrust`].
+    /// Takes over the lock that another thread has given away with [`InsertionGuard::entrust`].
     ///
     /// # Safety
     /// Each entrusted lock is taken over once.
     #[inline]
-    pub(crate) unsafe fn entrusted_turn(&self) -> Turn<'_> {
-        self.own_turn()
+    pub(crate) unsafe fn entrusted_lock(&self) -> InsertionGuard<'_> {
+        self.guard()
     }
 
     /// Hands out `bytes` without the lock, for designs that have none, unless other threads wait
@@ -347,7 +352,7 @@ impl Space {
     #[inline]
     pub(crate) fn reserved(&self, bytes: u64, end: Lsn) -> bool {
         let durable = self.durable();
-        let is_quiet = end.get().saturating_sub(durable.get()) < self.alarm;
+        let is_quiet = end.get().saturating_sub(durable.get()) < self.flush_threshold;
         is_quiet && self.has_room(end.get(), durable) || self.room_for_reserved(bytes, end)
     }
 
@@ -359,9 +364,9 @@ impl Space {
         }
         // The flusher stays awake while much is unflushed. In case it has seen less and has parked,
         // wake it again now and then.
-        let step = (self.alarm / 4).max(1);
+        let step = (self.flush_threshold / 4).max(1);
         let before = (end - bytes).saturating_sub(self.durable().get());
-        if before < self.alarm || (end - bytes) / step != end / step {
+        if before < self.flush_threshold || (end - bytes) / step != end / step {
             self.flusher.wake();
         }
         self.has_room(end, self.durable())
@@ -423,7 +428,7 @@ impl Space {
         self.released.release_due(to);
     }
 
-    /// Counts records that got space without a turn. One thread at a time.
+    /// Counts records that got space without a guard. One thread at a time.
     pub(crate) fn count_records(&self, records: u64) {
         self.next.records.store(self.next.records.load(Ordering::Relaxed) + records, Ordering::Relaxed);
     }
@@ -443,8 +448,8 @@ impl Space {
     /// Declares everything below `lsn` durable. Only the flusher calls this.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         assert!(lsn >= self.durable() && lsn <= self.released(), "only stable bytes become durable");
-        let unseen = planted!(RoomFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
-        if planted!(RoomFenceDropped) {
+        let unseen = planted!(SpaceFenceDropped) && self.waiting.load(Ordering::Relaxed) == 0;
+        if planted!(SpaceFenceDropped) {
             // For as long as the store waits in a store buffer.
             (0..16).for_each(|_| thread::yield_now());
         }
@@ -469,7 +474,7 @@ impl Space {
     }
 }
 
-impl Turn<'_> {
+impl InsertionGuard<'_> {
     /// Hands out `bytes` for `records` records; waits while there is no room.
     pub(crate) fn acquire(&mut self, bytes: u64, records: u64) -> Lsn {
         let next = &*self.space.next;
@@ -483,25 +488,25 @@ impl Turn<'_> {
         if let Some(clock) = &self.space.clock {
             clock.pass(Lsn::new(lsn), || self.space.released());
         }
-        self.alarmed = self.space.look(end);
+        self.must_wake = self.space.look(end);
         Lsn::new(lsn)
     }
 
     /// Keeps the lock held when this thread goes on: another thread takes it over with
-    /// [`Space::entrusted_turn`].
+    /// [`Space::entrusted_lock`].
     pub(crate) fn entrust(self) {
-        if self.alarmed {
+        if self.must_wake {
             self.space.flusher.wake();
         }
         std::mem::forget(self);
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for InsertionGuard<'_> {
     fn drop(&mut self) {
-        // SAFETY: a `Turn` exists only while the lock is held, and only one.
+        // SAFETY: a `InsertionGuard` exists only while the lock is held, and only one.
         unsafe { self.space.next.unlock() };
-        if self.alarmed {
+        if self.must_wake {
             self.space.flusher.wake();
         }
     }

@@ -11,8 +11,8 @@ mod native {
     #[test]
     fn positions_follow_each_other() {
         let space = space(64, 8);
-        let first = space.turn(false).acquire(16, 1);
-        let second = space.turn(false).acquire(8, 1);
+        let first = space.lock(false).acquire(16, 1);
+        let second = space.lock(false).acquire(8, 1);
         assert_eq!((first, second, space.end()), (Lsn::new(100), Lsn::new(116), Lsn::new(124)));
         assert_eq!(space.released(), first);
         space.release(first, second);
@@ -33,9 +33,9 @@ mod native {
     #[test]
     fn a_failed_log_hands_out_space_that_must_not_be_filled_in() {
         let space = space(64, 8);
-        space.turn(false).acquire(56, 1);
+        space.lock(false).acquire(56, 1);
         space.fail();
-        let lsn = space.turn(false).acquire(56, 1);
+        let lsn = space.lock(false).acquire(56, 1);
         assert_eq!(space.durable_if_room(lsn.advance(56)), None);
         assert_eq!(space.counts(), (2, 1));
     }
@@ -43,10 +43,10 @@ mod native {
     #[test]
     fn a_turn_excludes_others() {
         let space = space(64, 8);
-        let turn = space.turn(false);
-        assert!(space.try_turn().is_none());
-        drop(turn);
-        assert!(space.try_turn().is_some());
+        let guard = space.lock(false);
+        assert!(space.try_lock().is_none());
+        drop(guard);
+        assert!(space.try_lock().is_some());
     }
 }
 
@@ -96,7 +96,7 @@ mod loom_models {
                 .map(|_| {
                     let (space, cells) = (Arc::clone(&space), Arc::clone(&cells));
                     thread::spawn("writer", move || {
-                        let lsn = space.turn(false).acquire(1, 1);
+                        let lsn = space.lock(false).acquire(1, 1);
                         cells.write(lsn.get(), lsn.get());
                         space.release(lsn, lsn.advance(1));
                     })
@@ -126,7 +126,7 @@ mod loom_models {
                 let (space, cells) = (Arc::clone(&space), Arc::clone(&cells));
                 thread::spawn("writer", move || {
                     for _ in 0..2 {
-                        let lsn = space.turn(false).acquire(1, 1);
+                        let lsn = space.lock(false).acquire(1, 1);
                         cells.write(lsn.get(), lsn.get());
                         space.release(lsn, lsn.advance(1));
                     }
@@ -154,7 +154,7 @@ mod loom_models {
                 let (space, filled) = (Arc::clone(&space), Arc::clone(&filled));
                 thread::spawn("writer", move || {
                     for _ in 0..2 {
-                        let lsn = space.turn(false).acquire(1, 1);
+                        let lsn = space.lock(false).acquire(1, 1);
                         if space.durable_if_room(lsn.advance(1)).is_some() {
                             filled.fetch_add(1, Ordering::Relaxed);
                         }

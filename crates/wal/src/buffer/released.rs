@@ -74,10 +74,10 @@ struct Position {
 /// As many entries as a cache line holds.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Bucket([Note; CELLS]);
+struct Bucket([Entry; CELLS]);
 
 #[derive(Debug, Default)]
-struct Note {
+struct Entry {
     start: AtomicU64,
     end: AtomicU64,
 }
@@ -100,7 +100,7 @@ impl Released {
     }
 
     /// Does the same without entries: a thread that comes early waits.
-    pub(crate) fn without_notes(lsn: Lsn) -> Self {
+    pub(crate) fn without_early_entries(lsn: Lsn) -> Self {
         Self { buckets: Box::default(), ..Self::new(lsn, 0) }
     }
 
@@ -225,16 +225,16 @@ impl Released {
 impl Bucket {
     /// Writes an entry for the space; returns whether there was a cell for it.
     fn put(&self, lsn: Lsn, end: Lsn) -> bool {
-        let occupy = |note: &&Note| {
-            planted!(NoteOverwritten)
-                || note.start.load(Ordering::Relaxed) == FREE
+        let occupy = |entry: &&Entry| {
+            planted!(EntryOverwritten)
+                || entry.start.load(Ordering::Relaxed) == FREE
                 // Acquire: the thread that took the cell's last entry has read it.
-                && note.start.compare_exchange(FREE, OCCUPIED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                && entry.start.compare_exchange(FREE, OCCUPIED, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
-        let Some(note) = self.0.iter().find(occupy) else { return false };
-        note.end.store(end.get(), Ordering::Relaxed);
+        let Some(entry) = self.0.iter().find(occupy) else { return false };
+        entry.end.store(end.get(), Ordering::Relaxed);
         // Release: the space is filled in, and the entry written.
-        note.start.store(lsn.get() + 1, Ordering::Release);
+        entry.start.store(lsn.get() + 1, Ordering::Release);
         true
     }
 
@@ -242,10 +242,10 @@ impl Bucket {
     fn take(&self, lsn: Lsn) -> Option<Lsn> {
         let start = lsn.get() + 1;
         // Acquire: sees the entry's content, and the space filled in.
-        let note = self.0.iter().find(|note| note.start.load(Ordering::Acquire) == start)?;
-        let end = note.end.load(Ordering::Relaxed);
+        let entry = self.0.iter().find(|entry| entry.start.load(Ordering::Acquire) == start)?;
+        let end = entry.end.load(Ordering::Relaxed);
         // Release: the entry has been read.
-        let taken = note.start.compare_exchange(start, FREE, Ordering::Release, Ordering::Relaxed);
+        let taken = entry.start.compare_exchange(start, FREE, Ordering::Release, Ordering::Relaxed);
         taken.is_ok().then_some(Lsn::new(end))
     }
 }

@@ -24,16 +24,20 @@ mod native {
             assert_eq!(released.get(), Lsn::new(START));
         }
         release(&released, 0);
-        assert_eq!(released.get(), Lsn::new(START + 4), "who has released in turn follows");
+        assert_eq!(released.get(), Lsn::new(START + 4), "the thread that released in order follows");
         release(&released, 4);
         assert_eq!(released.get(), Lsn::new(START + 6));
         assert!(
-            released.buckets.iter().flat_map(|bucket| &bucket.0).all(|note| note.start.load(Ordering::Relaxed) == FREE)
+            released
+                .buckets
+                .iter()
+                .flat_map(|bucket| &bucket.0)
+                .all(|entry| entry.start.load(Ordering::Relaxed) == FREE)
         );
     }
 
     #[test]
-    fn who_comes_by_follows_some_notes_and_who_asks_follows_all() {
+    fn a_passing_thread_follows_some_entries_and_a_flush_follows_all() {
         let released = Released::new(Lsn::new(START), 1 << 20);
         let most = FOLLOWED as u64 + 10;
         (1..=most).for_each(|number| release(&released, number));
@@ -72,8 +76,8 @@ mod native {
     }
 
     #[test]
-    fn without_notes_everyone_waits() {
-        let released = Arc::new(Released::without_notes(Lsn::new(START)));
+    fn without_entries_every_owner_waits() {
+        let released = Arc::new(Released::without_early_entries(Lsn::new(START)));
         let early = {
             let released = Arc::clone(&released);
             thread::spawn("early", move || release(&released, 1)).unwrap()
@@ -150,13 +154,13 @@ mod models {
     fn notes_do_not_miss_each_other() {
         loom::model(|| {
             let log = Log::new(2);
-            let note = |released: &Released, lsn: Lsn| {
+            let leave = |released: &Released, lsn: Lsn| {
                 released.leave_note(lsn, lsn.advance(1), || false);
                 released.follow(2);
             };
-            let second = spawn(&log, 1, note);
+            let second = spawn(&log, 1, leave);
             log.fill(0);
-            note(&log.0, Lsn::new(START));
+            leave(&log.0, Lsn::new(START));
             second.join().unwrap();
             log.check();
             assert_eq!(log.0.get(), Lsn::new(START + 2));

@@ -47,7 +47,7 @@ const UNCOLLECTED: usize = 4 * STRIPES;
 
 /// Inserts one byte and releases it.
 fn insert(space: &Space) -> Lsn {
-    let lsn = space.turn(false).acquire(1, 1);
+    let lsn = space.lock(false).acquire(1, 1);
     space.release(lsn, lsn.advance(1));
     lsn
 }
@@ -101,7 +101,7 @@ mod native {
         let lsn = insert(&space);
         wait(&queue, &space, lsn, Ask::AtOnce, || space.set_durable(space.released()));
         // Behind a flush of another thread, which cannot serve the record.
-        let lsn = space.turn(false).acquire(1, 1);
+        let lsn = space.lock(false).acquire(1, 1);
         queue.state.lock().requests.add(lsn, Ask::AtOnce);
         for _ in 0..2 {
             assert_eq!(queue.due(&space), Due::Now);
@@ -113,7 +113,7 @@ mod native {
     #[test]
     fn requests_that_a_flush_could_not_serve_remain() {
         let (queue, space) = fixture(policy());
-        let lsn = space.turn(false).acquire(1, 1);
+        let lsn = space.lock(false).acquire(1, 1);
         queue.request(&space, lsn);
         assert_eq!(queue.due(&space), Due::Now);
         assert!(end_flush(&queue, &space), "the record has not been released yet");
@@ -226,7 +226,7 @@ mod native {
         let (queue, space) = fixture(patient());
         group(&queue, &space);
         let before = committers(&queue);
-        let lsn = space.turn(false).acquire(1, 1);
+        let lsn = space.lock(false).acquire(1, 1);
         for _ in 0..20 {
             let mut state = queue.state.lock();
             state.requests.add(lsn, Ask::AtOnce);
@@ -239,7 +239,7 @@ mod native {
     }
 
     #[test]
-    fn who_asks_for_what_a_flush_writes_is_served_by_it() {
+    fn a_request_for_what_a_flush_writes_is_served_by_it() {
         let (queue, space) = fixture(policy());
         let lsns = [insert(&space), insert(&space), insert(&space), insert(&space)];
         let flush = |asks: &[Lsn], end: Lsn| {
@@ -266,7 +266,7 @@ mod native {
         assert_eq!(collected(), 1, "nobody else would look");
         assert_eq!(queue.due(&space), Due::Now);
         (0..10).for_each(|_| queue.request(&space, insert(&space)));
-        assert_eq!(collected(), 0, "whoever flushes will");
+        assert_eq!(collected(), 0, "the flushing thread will");
         space.set_in_flush(space.durable());
         assert!(end_flush(&queue, &space));
         assert_eq!(collected(), 11);
@@ -324,12 +324,12 @@ mod native {
     /// In a persistent buffer, the thread that releases a record hardens it, and wakes no other
     /// thread.
     #[test]
-    fn who_has_queued_is_woken_though_no_flush_was_needed() {
-        for looks in ["who flushes", "the daemon"] {
+    fn a_queued_waiter_is_woken_though_no_flush_was_needed() {
+        for looks in ["a self-flushing waiter", "the daemon"] {
             let (queue, space) = fixture_of(patient(), Hardening::Released);
-            let first = space.turn(false).acquire(1, 1);
+            let first = space.lock(false).acquire(1, 1);
             queue.request(&space, first);
-            if looks == "who flushes" {
+            if looks == "a self-flushing waiter" {
                 assert_eq!(queue.due(&space), Due::Now);
             } else {
                 let mut state = queue.state.lock();
@@ -338,7 +338,7 @@ mod native {
                 drop(state);
                 assert!(matches!(queue.due(&space), Due::In(_)));
             }
-            let lsn = space.turn(false).acquire(1, 1);
+            let lsn = space.lock(false).acquire(1, 1);
             queue.request(&space, lsn);
             let state = queue.state.lock();
             assert_eq!(state.requests.count + state.in_flush.count, 1, "the second is posted");
@@ -624,10 +624,10 @@ mod loom_models {
     /// A queued waiter is notified even if a release into a persistent buffer hardens its record
     /// while a flush ends.
     #[test]
-    fn a_release_while_a_flush_ends_wakes_who_has_queued() {
+    fn a_release_while_a_flush_ends_wakes_the_queued_waiter() {
         model(|| {
             let shared = Arc::new(fixture_of(policy(), Hardening::Released));
-            let lsn = shared.1.turn(false).acquire(1, 1);
+            let lsn = shared.1.lock(false).acquire(1, 1);
             shared.0.request(&shared.1, lsn);
             assert!(shared.0.queue(&shared.1, lsn, Wake::Call(Box::new(|| ()))).is_none());
             let start = |name, work| start(&shared, [lsn; 2], name, work);

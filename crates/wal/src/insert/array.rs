@@ -23,7 +23,7 @@ use duramen_types::Lsn;
 
 use super::Shape;
 use super::slot::{Join, Slot};
-use crate::buffer::positions::{Space, Turn};
+use crate::buffer::positions::{InsertionGuard, Space};
 
 /// The largest size of a group in bytes, whatever the size of the buffer. Beyond this size,
 /// combining saves nothing more and only delays the release of members that finish early. The bound
@@ -110,11 +110,11 @@ impl ConsolidationArray {
     /// Takes the insertion lock for a thread that inserts alone: because the lock is free, which is
     /// not worth checking if the lock has been `tried`, or because its record is too large for a
     /// group.
-    pub(super) fn turn_alone<'a>(&self, space: &'a Space, bytes: u64, tried: bool) -> Option<Turn<'a>> {
+    pub(super) fn lock_alone<'a>(&self, space: &'a Space, bytes: u64, tried: bool) -> Option<InsertionGuard<'a>> {
         if bytes > self.max_group {
-            return Some(space.turn(tried));
+            return Some(space.lock(tried));
         }
-        if tried { None } else { space.try_turn() }
+        if tried { None } else { space.try_lock() }
     }
 
     /// Acquires `bytes` as part of a group. `acquired` receives the held lock and the slot's index
@@ -126,7 +126,7 @@ impl ConsolidationArray {
         space: &'a Space,
         bytes: u64,
         relieve: impl Fn(),
-        acquired: impl FnOnce(Turn<'a>, usize),
+        acquired: impl FnOnce(InsertionGuard<'a>, usize),
     ) -> Part<'_> {
         let (index, joined) = self.join(bytes);
         let slot = &*self.pool[index];
@@ -137,13 +137,13 @@ impl ConsolidationArray {
                 (slot.wait(), offset)
             }
             _ => {
-                let mut turn = space.turn_of_few();
+                let mut guard = space.lock_with_priority();
                 self.replace(slot.place(), relieve);
                 let group = slot.close();
-                let lsn = turn.acquire(group.bytes, group.members);
+                let lsn = guard.acquire(group.bytes, group.members);
                 let consolidated = &self.leaders.consolidated;
                 consolidated.store(consolidated.load(Ordering::Relaxed) + group.members - 1, Ordering::Relaxed);
-                acquired(turn, index);
+                acquired(guard, index);
                 alone = group.members == 1;
                 slot.notify(lsn, group.bytes);
                 ((lsn, group.bytes), 0)

@@ -15,9 +15,9 @@
 use duramen_types::Lsn;
 
 use super::array::ConsolidationArray;
-use super::steps::{in_turn, try_in_turn};
+use super::steps::{try_under_lock, under_lock};
 use super::{Fill, Insertion, Shape};
-use crate::buffer::positions::{Space, Turn};
+use crate::buffer::positions::{InsertionGuard, Space};
 
 /// The consolidated design.
 #[derive(Debug)]
@@ -27,16 +27,16 @@ pub(crate) struct ConsolidatedInsertion {
 
 impl ConsolidatedInsertion {
     fn insert_in_group(&self, space: &Space, bytes: u64, fill: impl Fill) -> Lsn {
-        let part = self.array.part(space, bytes, || {}, |turn, _| Turn::entrust(turn));
+        let part = self.array.part(space, bytes, || {}, |guard, _| InsertionGuard::entrust(guard));
         let lsn = part.lsn();
         fill.fill(lsn);
         if let Some(group) = part.leave() {
             // SAFETY: the leader has entrusted its lock to the group, and only one member is the
             // last to leave.
-            let turn = unsafe { space.entrusted_turn() };
+            let guard = unsafe { space.entrusted_lock() };
             space.release_in_order(group.lsn, group.end());
             group.slot.free();
-            drop(turn);
+            drop(guard);
         }
         lsn
     }
@@ -49,12 +49,12 @@ impl Insertion for ConsolidatedInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        try_in_turn(space, bytes, fill)
+        try_under_lock(space, bytes, fill)
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        match self.array.turn_alone(space, bytes, tried) {
-            Some(turn) => in_turn(space, turn, bytes, fill),
+        match self.array.lock_alone(space, bytes, tried) {
+            Some(guard) => under_lock(space, guard, bytes, fill),
             None => self.insert_in_group(space, bytes, fill),
         }
     }

@@ -15,7 +15,7 @@
 
 use duramen_types::Lsn;
 
-use super::steps::{behind_turn, try_behind_turn};
+use super::steps::{after_unlock, try_after_unlock};
 use super::{Fill, Insertion, Shape};
 use crate::buffer::positions::Space;
 
@@ -30,11 +30,11 @@ impl Insertion for DecoupledInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        try_behind_turn(space, bytes, fill)
+        try_after_unlock(space, bytes, fill)
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        behind_turn(space, space.turn(tried), bytes, fill)
+        after_unlock(space, space.lock(tried), bytes, fill)
     }
 
     fn collect(&self, space: &Space) {

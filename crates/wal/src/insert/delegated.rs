@@ -65,9 +65,9 @@ impl DelegatedInsertion {
     }
 
     fn insert_in_group(&self, space: &Space, bytes: u64, fill: impl Fill) -> Lsn {
-        let acquired = |turn, index| {
+        let acquired = |guard, index| {
             self.queue.join(index, self.node());
-            drop(turn);
+            drop(guard);
         };
         let part = self.array.part(space, bytes, || self.collect(space), acquired);
         let lsn = part.lsn();
@@ -150,17 +150,17 @@ impl Insertion for DelegatedInsertion {
         let lsn = space.try_acquire(bytes)?;
         let slot = self.occupy(space, bytes);
         // SAFETY: `try_acquire` has taken the lock above.
-        unsafe { space.end_turn() };
+        unsafe { space.unlock() };
         fill.fill(lsn);
         self.finish(space, slot, lsn, lsn.advance(bytes));
         Some(lsn)
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        if let Some(mut turn) = self.array.turn_alone(space, bytes, tried) {
-            let lsn = turn.acquire(bytes, 1);
+        if let Some(mut guard) = self.array.lock_alone(space, bytes, tried) {
+            let lsn = guard.acquire(bytes, 1);
             let slot = self.occupy(space, bytes);
-            drop(turn);
+            drop(guard);
             fill.fill(lsn);
             self.finish(space, slot, lsn, lsn.advance(bytes));
             return lsn;

@@ -14,7 +14,7 @@
 use duramen_types::Lsn;
 
 use super::array::ConsolidationArray;
-use super::steps::{behind_turn, try_behind_turn};
+use super::steps::{after_unlock, try_after_unlock};
 use super::{Fill, Insertion, Shape};
 use crate::buffer::positions::Space;
 
@@ -26,7 +26,7 @@ pub(crate) struct HybridInsertion {
 
 impl HybridInsertion {
     fn insert_in_group(&self, space: &Space, bytes: u64, fill: impl Fill) -> Lsn {
-        let part = self.array.part(space, bytes, || {}, |turn, _| drop(turn));
+        let part = self.array.part(space, bytes, || {}, |guard, _| drop(guard));
         let lsn = part.lsn();
         fill.fill(lsn);
         if let Some(group) = part.leave() {
@@ -44,12 +44,12 @@ impl Insertion for HybridInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        try_behind_turn(space, bytes, fill)
+        try_after_unlock(space, bytes, fill)
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        match self.array.turn_alone(space, bytes, tried) {
-            Some(turn) => behind_turn(space, turn, bytes, fill),
+        match self.array.lock_alone(space, bytes, tried) {
+            Some(guard) => after_unlock(space, guard, bytes, fill),
             None => self.insert_in_group(space, bytes, fill),
         }
     }

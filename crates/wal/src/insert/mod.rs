@@ -127,7 +127,7 @@ macro_rules! designs {
 
         /// The design in use.
         #[derive(Debug)]
-        #[allow(clippy::large_enum_variant, reason = "there is one per log, and a box would cost every insertion a step")]
+        #[allow(clippy::large_enum_variant, reason = "one for each log; a box would cost every insertion a step")]
         pub(crate) enum AnyInsertion {
             $($design($insertion),)+
         }

@@ -6,7 +6,7 @@
 
 use duramen_types::Lsn;
 
-use super::steps::{in_turn, try_in_turn};
+use super::steps::{try_under_lock, under_lock};
 use super::{Fill, Insertion, Shape};
 use crate::buffer::positions::Space;
 
@@ -21,10 +21,10 @@ impl Insertion for MutexInsertion {
 
     #[inline(always)]
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        try_in_turn(space, bytes, fill)
+        try_under_lock(space, bytes, fill)
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        in_turn(space, space.turn(tried), bytes, fill)
+        under_lock(space, space.lock(tried), bytes, fill)
     }
 }

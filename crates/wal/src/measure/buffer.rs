@@ -139,7 +139,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         let space = Space::new(capacity, BLOCK_SIZE as u64, capacity, FIRST_LSN, Arc::clone(&full), Hardening::Flushed);
         Ok(Buffer {
             insertion: AnyInsertion::new(design, shape),
-            space: if load.waits_for_turn { space.without_notes() } else { space },
+            space: if load.waits_for_turn { space.without_early_entries() } else { space },
             ring,
             recycling: Mutex::new(()),
         })
@@ -151,7 +151,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         let (buffers, full) = (Arc::clone(&buffers), Arc::clone(&full));
         thread::spawn("recycler", move || {
             while !full.is_stopped() {
-                full.wait(Some(PATIENCE));
+                full.wait(Some(FULL_CHECK_INTERVAL));
                 buffers.iter().for_each(Buffer::recycle);
             }
         })
@@ -181,7 +181,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
 
 /// After this time without room, a thread besides the inserting threads checks whether there is
 /// some.
-const PATIENCE: Duration = Duration::from_millis(1);
+const FULL_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// Time for all threads to start.
 const START_UP: Duration = Duration::from_millis(1);
 /// Records between two reads of the clock.

@@ -14,7 +14,7 @@ const KEPT: usize = 1024;
 
 /// One sync record.
 #[derive(Clone, Debug)]
-struct Synchronization {
+struct SyncRecord {
     gsn: Gsn,
     tails: Box<[u8]>,
 }
@@ -31,12 +31,12 @@ fn short_of(tails: &[u8], ends: &[Lsn]) -> Option<usize> {
 /// The sync records in one log.
 #[derive(Debug)]
 pub(crate) struct SyncRecords {
-    latest: VecDeque<Synchronization>,
+    latest: VecDeque<SyncRecord>,
     /// Whether some of them have not been kept.
     has_more: bool,
     /// The GSN of the sync record that is always kept, and this record if it is no longer among the
     /// others.
-    stated: (Gsn, Option<Synchronization>),
+    stated: (Gsn, Option<SyncRecord>),
 }
 
 impl SyncRecords {
@@ -56,7 +56,7 @@ impl SyncRecords {
             *stated = stated.take().or(oldest.filter(|oldest| oldest.gsn == *gsn));
             self.has_more = true;
         }
-        self.latest.push_back(Synchronization { gsn: record.gsn, tails: record.tails.into() });
+        self.latest.push_back(SyncRecord { gsn: record.gsn, tails: record.tails.into() });
     }
 
     /// Returns the highest GSN of a sync record all of whose tails are within logs with these ends.

@@ -35,7 +35,7 @@ use duramen_sync::clock::Instant;
 /// How long the archiver waits for commits to make the logs complete. After that it inserts a sync
 /// record into the first log. That log then has a part that is not archived, even if it is
 /// otherwise idle.
-const COMPANY: Duration = Duration::from_millis(10);
+const SYNC_RECORD_WAIT: Duration = Duration::from_millis(10);
 
 /// The archiving of several logs.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl Worker {
             return Ok(());
         }
         let begun = Instant::now();
-        while self.complete.get() < gsn && begun.elapsed() < COMPANY && !self.event().is_stopped() {
+        while self.complete.get() < gsn && begun.elapsed() < SYNC_RECORD_WAIT && !self.event().is_stopped() {
             self.event().wait(Some(LOOK));
         }
         if self.complete.get() >= gsn || self.event().is_stopped() {

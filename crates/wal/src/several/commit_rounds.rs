@@ -97,14 +97,14 @@ pub(crate) struct CommitRounds {
 
 #[derive(Debug, Default)]
 struct Rounds {
-    present: Option<Round>,
+    present: Option<CommitRound>,
     /// The number of checks so far.
     looks: u64,
 }
 
 /// A round: it hardens everything up to a GSN.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub(crate) struct CommitRound {
     gsn: Gsn,
     /// For each log, a position at or behind the end of its last record up to the GSN.
     tails: Vec<Lsn>,
@@ -115,7 +115,7 @@ pub(crate) struct Round {
     behind: Option<(Instant, Vec<Behind>)>,
 }
 
-impl Round {
+impl CommitRound {
     pub(crate) fn new(gsn: Gsn, tails: Vec<Lsn>) -> Self {
         let logs = if planted!(OwnLogHardenedOnly) { 1 } else { tails.len() };
         Self { gsn, tails, unreleased: (0..logs).collect(), behind: None }
@@ -221,7 +221,7 @@ impl CommitRounds {
 
     fn region(&self, log: LogId) -> &Region {
         let region = self.logs.all()[usize::from(log.get())].device.region();
-        region.expect("logs that are hardened together have rings")
+        region.expect("logs that share commit rounds have rings")
     }
 
     fn regions(&self) -> impl Iterator<Item = &Region> {
@@ -272,7 +272,7 @@ impl CommitRounds {
         }
     }
 
-    fn begin(&self) -> Result<Round> {
+    fn begin(&self) -> Result<CommitRound> {
         let mut tails = Vec::with_capacity(self.logs.all().len());
         let last = Gsn::new(self.logs.latest().get() - 1);
         let inserted = self.logs.synchronize(last, &mut tails)?;
@@ -280,7 +280,7 @@ impl CommitRounds {
         // A log that has failed takes no record.
         tails.resize(self.logs.all().len(), Lsn::MAX);
         tails[usize::from(inserted.log.get())] = inserted.end;
-        Ok(Round::new(inserted.gsn, tails))
+        Ok(CommitRound::new(inserted.gsn, tails))
     }
 
     /// Makes all released records durable; returns whether the system supports that.
@@ -291,7 +291,7 @@ impl CommitRounds {
 
     /// Ends the present round: everything before its tails is hardened.
     fn complete(&self, rounds: &mut Rounds) {
-        let Some(Round { gsn, tails, .. }) = rounds.present.take() else { return };
+        let Some(CommitRound { gsn, tails, .. }) = rounds.present.take() else { return };
         for (log, tail) in self.logs.all().iter().zip(&tails) {
             log.space.set_hardened(*tail);
         }

@@ -43,14 +43,14 @@ impl Two {
         self.passive.fence(|log| &self.regions[usize::from(log.get())]);
     }
 
-    fn begin(&self) -> Round {
+    fn begin(&self) -> CommitRound {
         let tails = self.ends.iter().map(|end| Lsn::new(end.load(Ordering::Acquire))).collect();
-        Round::new(Gsn::new(1), tails)
+        CommitRound::new(Gsn::new(1), tails)
     }
 
     /// Advances the round and checks that everything it considers hardened is durable; returns
     /// whether the round is hardened.
-    fn look(&self, round: &mut Round) -> bool {
+    fn look(&self, round: &mut CommitRound) -> bool {
         let released = |log: usize| Lsn::new(self.released[log].load(Ordering::Acquire));
         let is_hardened = round.is_released(released) && round.is_durable(&self.passive);
         if is_hardened {
@@ -59,7 +59,7 @@ impl Two {
         is_hardened
     }
 
-    fn check(&self, round: &Round) {
+    fn check(&self, round: &CommitRound) {
         for (memory, tail) in self.memories.iter().zip(&round.tails) {
             assert!(
                 tail.is_zero() || what_is_sure(memory, LEN).read_word(0) == 1,
@@ -87,7 +87,7 @@ mod one_by_one {
     }
 
     #[test]
-    fn who_goes_on_after_a_fence_holds_nobody_up() {
+    fn a_thread_that_goes_on_after_a_fence_delays_no_round() {
         let two = Two::new();
         two.insert(0);
         let mut round = two.begin();

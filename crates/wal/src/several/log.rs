@@ -24,7 +24,7 @@
 //!
 //! # Shared commit rounds
 //! Where the logs end in rings behind volatile caches, or with
-//! [`WalOptions::shared_synchronizations`], a commit is not a sync record. The clocks then share a
+//! [`WalOptions::shared_sync_records`], a commit is not a sync record. The clocks then share a
 //! floor, which a commit raises beyond its GSN. One sync record at a time is inserted on behalf of
 //! all waiting committers: see [`crate::several::commit_rounds`].
 //!
@@ -294,8 +294,8 @@ impl Log {
     }
 
     /// Reserves disk space for [`Log::synchronize`], as far as there is any.
-    pub fn set_room_aside(&self) {
-        self.log_set.set_room_aside();
+    pub fn reserve_for_sync_records(&self) {
+        self.log_set.reserve_for_sync_records();
     }
 
     /// Inserts, into several logs, a sync record that carries no other payload, for everything up
@@ -310,13 +310,13 @@ impl Log {
 
     /// Returns whether [`Log::wait_hardened`] and similar calls need a sync record. One log needs
     /// none. Logs with shared commit rounds insert their own, one for all waiting committers.
-    pub fn needs_synchronizations(&self) -> bool {
+    pub fn needs_sync_records(&self) -> bool {
         self.several.as_ref().is_some_and(|several| several.group.is_none())
     }
 
     /// Blocks until everything up to and including `gsn` survives a crash. `gsn` belongs to a sync
     /// record, at `own` if the caller has its address. Where no sync record is needed
-    /// ([`Log::needs_synchronizations`]), `gsn` may belong to any record. This call is the fastest
+    /// ([`Log::needs_sync_records`]), `gsn` may belong to any record. This call is the fastest
     /// for a thread that has no other work, because the thread may perform the flush itself.
     ///
     /// # Errors
@@ -536,7 +536,7 @@ impl Log {
     pub fn recycle_below(&self, gsn: Gsn) -> Result<()> {
         for (log, position) in self.positions_before(gsn).into_iter().enumerate() {
             self.streams[log].recycle_below(position).map_err(|error| error.in_log(LogId::new(log as u16)))?;
-            self.log_set.forget_marks(log, position);
+            self.log_set.truncate_gsn_index(log, position);
         }
         Ok(())
     }
@@ -570,7 +570,7 @@ impl Log {
         self.streams[1..].iter().for_each(|log| sum.add(&log.stats()));
         (sum.hardened_gsn, sum.end_gsn) = (self.hardened_below(), self.latest());
         sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.unpromised());
-        sum.synchronizations = self.log_set.synchronizations.load(Ordering::Relaxed);
+        sum.sync_records = self.log_set.sync_records.load(Ordering::Relaxed);
         if let Some(several) = &self.several {
             several.count_waits(&mut sum);
         }

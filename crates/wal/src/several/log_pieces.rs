@@ -26,7 +26,7 @@ use crate::segments::sync_records::SyncRecords;
 pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&RecordRef<'_>)) -> Result<Gsn> {
     let (mut ends, mut found): (Vec<Lsn>, Vec<SyncRecords>) = (Vec::new(), Vec::new());
     for chain in chains {
-        let mut synchronizations = SyncRecords::keeping(Gsn::ZERO);
+        let mut sync_records = SyncRecords::keeping(Gsn::ZERO);
         let (mut last, mut disorder) = (Gsn::ZERO, None);
         let read = chain.find_cut(|record| {
             if record.gsn <= last {
@@ -34,7 +34,7 @@ pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&Re
                 return true;
             }
             last = record.gsn;
-            synchronizations.note(record);
+            sync_records.note(record);
             visit(record);
             false
         });
@@ -44,12 +44,12 @@ pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&Re
             return Err(corrupt.in_log(chain.log()));
         }
         ends.push(cut.at);
-        found.push(synchronizations);
+        found.push(sync_records);
     }
     let mut complete = known;
-    for ((chain, synchronizations), end) in chains.iter().zip(&found).zip(&ends) {
+    for ((chain, sync_records), end) in chains.iter().zip(&found).zip(&ends) {
         let again = || Scanner::hardened(Arc::clone(&chain.files), chain.start(), *end);
-        let met = synchronizations.last_met(&ends, again).map_err(|error| error.in_log(chain.log()))?;
+        let met = sync_records.last_met(&ends, again).map_err(|error| error.in_log(chain.log()))?;
         complete = complete.max(met.unwrap_or(Gsn::ZERO));
     }
     Ok(complete)

@@ -14,10 +14,10 @@ use crate::several::reservation::LogReservation;
 use crate::stream::inner::StreamInner;
 
 /// The log that takes sync records without any other payload.
-const OF_SYNCHRONIZATIONS: LogId = LogId::ZERO;
+const LOG_OF_SYNC_RECORDS: LogId = LogId::ZERO;
 
 /// Disk space reserved for these sync records in case the log is full, in bytes.
-const ROOM: u64 = 32 << 10;
+const RESERVED_BYTES: u64 = 32 << 10;
 
 /// Several logs, as inserting threads use them.
 #[derive(Debug)]
@@ -25,11 +25,11 @@ pub(crate) struct LogSet {
     shared: Box<[Arc<StreamInner>]>,
     /// For each log, the positions of some of its records by GSN.
     gsn_index: Box<[CachePadded<Mutex<GsnIndex>>]>,
-    pub(crate) synchronizations: CachePadded<AtomicU64>,
+    pub(crate) sync_records: CachePadded<AtomicU64>,
     /// Reserved disk space in all logs.
     pub(crate) reservation: LogReservation,
     /// The unused part of the space reserved for sync records.
-    room: Mutex<u64>,
+    reserved: Mutex<u64>,
 }
 
 impl LogSet {
@@ -39,8 +39,8 @@ impl LogSet {
             reservation: LogReservation::new(&shared[0].options, shared.len()),
             shared,
             gsn_index: gsn_index.into_iter().map(|gsn_index| CachePadded::new(Mutex::new(gsn_index))).collect(),
-            synchronizations: CachePadded::new(AtomicU64::new(0)),
-            room: Mutex::new(0),
+            sync_records: CachePadded::new(AtomicU64::new(0)),
+            reserved: Mutex::new(0),
         }
     }
 
@@ -80,13 +80,13 @@ impl LogSet {
     /// Returns a position in this log before which all records have GSNs below `gsn`: an entry of
     /// the GSN index or, in a single log, the GSN itself.
     pub(crate) fn position_before(&self, log: usize, gsn: Gsn) -> Lsn {
-        let mark = || self.gsn_index[log].lock().range(..gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
-        let position = self.space(log).clock().map_or(gsn.get(), |_| mark());
+        let indexed = || self.gsn_index[log].lock().range(..gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
+        let position = self.space(log).clock().map_or(gsn.get(), |_| indexed());
         Lsn::new(position).max(self.shared[log].segments.start())
     }
 
     /// Drops the GSN index entries below this position, up to which the log has been recycled.
-    pub(crate) fn forget_marks(&self, log: usize, position: Lsn) {
+    pub(crate) fn truncate_gsn_index(&self, log: usize, position: Lsn) {
         let mut gsn_index = self.gsn_index[log].lock();
         while gsn_index.len() > 1 && gsn_index.values().nth(1).is_some_and(|lsn| *lsn <= position.get()) {
             gsn_index.pop_first();
@@ -104,13 +104,13 @@ impl LogSet {
         let (lsn, end, gsn) = match tails {
             None => shared.insert_in_time(record, 0, |_, _| {}),
             Some(tails) => {
-                self.synchronizations.fetch_add(1, Ordering::Relaxed);
+                self.sync_records.fetch_add(1, Ordering::Relaxed);
                 record.flags |= FLAG_SYNCHRONIZES;
                 shared.insert_in_time(record, self.tail(), |gsn, bytes| self.note_tails(number, gsn, bytes, tails))
             }
         };
         assert!(gsn > record.after || planted!(PageTimeIgnored), "a change comes after what it changes");
-        self.mark(number, gsn, lsn, end);
+        self.index(number, gsn, lsn, end);
         Inserted { log, lsn, end, gsn }
     }
 
@@ -146,7 +146,7 @@ impl LogSet {
 
     /// Adds the record to the GSN index if an entry is due.
     #[inline]
-    fn mark(&self, log: usize, gsn: Gsn, lsn: Lsn, end: Lsn) {
+    fn index(&self, log: usize, gsn: Gsn, lsn: Lsn, end: Lsn) {
         let step = index_step(&self.shared[0].options);
         if lsn.get() / step != end.get() / step {
             self.gsn_index[log].lock().insert(gsn.get(), end.get());
@@ -161,10 +161,10 @@ impl LogSet {
     }
 
     /// Reserves disk space for sync records, as far as there is any.
-    pub(crate) fn set_room_aside(&self) {
-        let mut room = self.room.lock();
-        if self.tail() > 0 && *room == 0 && self.reserve_for_synchronization(ROOM).is_ok() {
-            *room = ROOM;
+    pub(crate) fn reserve_for_sync_records(&self) {
+        let mut reserved = self.reserved.lock();
+        if self.tail() > 0 && *reserved == 0 && self.reserve_in_first_log(RESERVED_BYTES).is_ok() {
+            *reserved = RESERVED_BYTES;
         }
     }
 
@@ -173,34 +173,34 @@ impl LogSet {
     /// written and commits are acknowledged.
     pub(crate) fn synchronize(&self, after: Gsn, tails: &mut Vec<Lsn>) -> Result<Inserted> {
         let bytes = record_bytes(self.tail()) as u64;
-        let mut room = self.room.lock();
-        match self.reserve_for_synchronization(bytes) {
-            Ok(()) => *room += bytes,
-            Err(_) if *room >= bytes => {}
+        let mut reserved = self.reserved.lock();
+        match self.reserve_in_first_log(bytes) {
+            Ok(()) => *reserved += bytes,
+            Err(_) if *reserved >= bytes => {}
             Err(WalError::Full { .. }) => {
                 self.shared[0].segments.lift_limit(true);
-                let reserved = self.shared[0].reserve(bytes);
+                let outcome = self.shared[0].reserve(bytes);
                 self.shared[0].segments.lift_limit(false);
-                reserved?;
-                *room += bytes;
+                outcome?;
+                *reserved += bytes;
             }
             Err(error) => return Err(error),
         }
-        let kind = self.shared[0].options.synchronization_kind;
+        let kind = self.shared[0].options.sync_record_kind;
         let (txn, page, prev) = (TxnId::ZERO, PageId::ZERO, LogAddress::ZERO);
         let record = NewRecord { kind, flags: 0, txn, page, prev, after, payload: &[] };
-        let inserted = self.insert(OF_SYNCHRONIZATIONS, record, Some(tails));
+        let inserted = self.insert(LOG_OF_SYNC_RECORDS, record, Some(tails));
         self.shared[0].segments.unreserve(bytes);
-        *room -= bytes;
-        let missing = ROOM.saturating_sub(*room);
-        if missing >= ROOM / 2 && self.reserve_for_synchronization(missing).is_ok() {
-            *room += missing;
+        *reserved -= bytes;
+        let missing = RESERVED_BYTES.saturating_sub(*reserved);
+        if missing >= RESERVED_BYTES / 2 && self.reserve_in_first_log(missing).is_ok() {
+            *reserved += missing;
         }
         Ok(inserted)
     }
 
     /// Reserves disk space in the log that takes sync records.
-    fn reserve_for_synchronization(&self, bytes: u64) -> Result<()> {
+    fn reserve_in_first_log(&self, bytes: u64) -> Result<()> {
         match self.shared[0].reserve(bytes) {
             Err(WalError::Full { .. }) => {
                 self.reservation.give_back(&self.shared);

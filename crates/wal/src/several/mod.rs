@@ -4,12 +4,12 @@
 pub(crate) mod archiving;
 pub(crate) mod commit_rounds;
 pub(crate) mod complete;
+pub(crate) mod full_log;
 pub(crate) mod hardened;
 pub(crate) mod hold;
 pub(crate) mod log;
 pub(crate) mod log_pieces;
 pub(crate) mod log_placement;
-pub(crate) mod log_room;
 pub(crate) mod log_set;
 pub(crate) mod merge;
 pub(crate) mod open;

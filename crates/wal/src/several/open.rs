@@ -92,7 +92,7 @@ struct Order {
     disorder: Option<Lsn>,
     gsn_index: GsnIndex,
     /// The sync records of the log. The one at the GSN known to be complete is always kept.
-    synchronizations: SyncRecords,
+    sync_records: SyncRecords,
 }
 
 impl Order {
@@ -105,7 +105,7 @@ impl Order {
         if record.lsn.get() / step != record.end.get() / step {
             self.gsn_index.insert(record.gsn.get(), record.end.get());
         }
-        self.synchronizations.note(record);
+        self.sync_records.note(record);
     }
 }
 
@@ -286,8 +286,8 @@ fn read(
     let ring = FoundRing::find(disk, options, &identity, &mut found)?;
     let from = needed.unwrap_or(found.start);
     let (step, are_several) = (index_step(options), options.logs > 1);
-    let synchronizations = SyncRecords::keeping(known.complete);
-    let mut order = Order { last: Gsn::ZERO, disorder: None, gsn_index: GsnIndex::new(), synchronizations };
+    let sync_records = SyncRecords::keeping(known.complete);
+    let mut order = Order { last: Gsn::ZERO, disorder: None, gsn_index: GsnIndex::new(), sync_records };
     if let Some(earlier) = known.earlier.1.get(number) {
         order.gsn_index.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
     }
@@ -315,13 +315,13 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
     let ends: Vec<Lsn> = readings.iter().map(|reading| reading.end.end).collect();
     let mut complete = known.complete;
     for reading in readings {
-        let synchronizations = &reading.order.synchronizations;
+        let sync_records = &reading.order.sync_records;
         let again = || Scanner::hardened(Arc::clone(&reading.found.files), reading.from, reading.end.end);
-        complete = complete.max(synchronizations.last_met(&ends, again)?.unwrap_or(Gsn::ZERO));
+        complete = complete.max(sync_records.last_met(&ends, again)?.unwrap_or(Gsn::ZERO));
         // The logs are still complete up to a GSN that was complete before, or records have been
         // lost. Only the sync record that is known to have been met proves a loss. Another one may
         // be older and may have noted tails that no committer has waited for.
-        let short = synchronizations.stated_is_short_of(&ends);
+        let short = sync_records.stated_is_short_of(&ends);
         if let Some(short) = short.filter(|_| !known.is_cutting) {
             let reason = format!("hardened records are missing here: the log ends at {}", ends[short]);
             let corrupt = readings[short].found.files.geometry.corrupt(ends[short].get(), reason);
@@ -333,8 +333,8 @@ fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
 
 /// Returns the start of the first record with a GSN above `gsn`. There is one.
 fn first_after(found: &Found, gsn_index: &GsnIndex, from: Lsn, gsn: Gsn) -> Result<Lsn> {
-    let mark = gsn_index.range(..=gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
-    let mut scanner = Scanner::to_first_invalid(Arc::clone(&found.files), from.max(Lsn::new(mark)));
+    let indexed = gsn_index.range(..=gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
+    let mut scanner = Scanner::to_first_invalid(Arc::clone(&found.files), from.max(Lsn::new(indexed)));
     while let Some(record) = scanner.next()? {
         if record.gsn > gsn {
             return Ok(record.lsn);

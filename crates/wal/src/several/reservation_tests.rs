@@ -56,16 +56,16 @@ mod real {
             after: Gsn::ZERO,
             payload: &payload,
         };
-        let room = 3 * logs.record_bytes(payload.len());
+        let reservation = 3 * logs.record_bytes(payload.len());
         let mut left = capacity;
-        while logs.reserve(room).is_ok() {
+        while logs.reserve(reservation).is_ok() {
             let inserted = logs.insert(LogId::new(1), record);
             let used = inserted.end.get() - inserted.lsn.get();
             left -= used;
             logs.unreserve(used);
-            logs.unreserve_unused(room - used);
+            logs.unreserve_unused(reservation - used);
         }
-        assert!(left < room, "{left} bytes are left");
+        assert!(left < reservation, "{left} bytes are left");
         assert!(is_full(logs.reserve(left + 1)), "one log is full, and that counts");
         logs.reserve(left).unwrap();
         logs.close().unwrap();
@@ -119,12 +119,12 @@ mod models {
         model(3, move || {
             let log = Counters { end: AtomicU64::new(0), reserved: AtomicU64::new(0), limit: 5 };
             let shared = Arc::new((LogReservation::with_shards(2, step), [Arc::new(log)]));
-            let work = move |(room, logs): &(LogReservation, [Arc<Counters>; 1]), number: usize| {
-                let shard = &room.shards[shards[number]];
-                room.reserve_from(shard, logs, 2, || ()).expect("there is room for both");
+            let work = move |(reservation, logs): &(LogReservation, [Arc<Counters>; 1]), number: usize| {
+                let shard = &reservation.shards[shards[number]];
+                reservation.reserve_from(shard, logs, 2, || ()).expect("there is room for both");
                 logs[0].insert(1);
-                room.take_back_used(shard, logs, 1);
-                room.take_back(shard, logs, 1);
+                reservation.take_back_used(shard, logs, 1);
+                reservation.take_back(shard, logs, 1);
             };
             let other = {
                 let shared = Arc::clone(&shared);
@@ -132,10 +132,10 @@ mod models {
             };
             work(&shared, 0);
             other.join().unwrap();
-            let (room, logs) = &*shared;
-            assert_eq!(room.unpromised(), logs[0].reserved.load(Ordering::Relaxed));
-            assert!(room.reserve_from(&room.shards[0], logs, 4, || ()).is_err());
-            room.reserve_from(&room.shards[0], logs, 3, || ()).expect("two bytes of five are records");
+            let (reservation, logs) = &*shared;
+            assert_eq!(reservation.unpromised(), logs[0].reserved.load(Ordering::Relaxed));
+            assert!(reservation.reserve_from(&reservation.shards[0], logs, 4, || ()).is_err());
+            reservation.reserve_from(&reservation.shards[0], logs, 3, || ()).expect("two bytes of five are records");
         });
     }
 
@@ -147,18 +147,18 @@ mod models {
             let shared = Arc::new((LogReservation::with_shards(2, 0), [Arc::new(log)]));
             let other = {
                 let shared = Arc::clone(&shared);
-                let take = move |(room, logs): &(LogReservation, [Arc<Counters>; 1])| {
-                    if room.reserve_from(&room.shards[shards[1]], logs, 2, || ()).is_ok() {
+                let take = move |(reservation, logs): &(LogReservation, [Arc<Counters>; 1])| {
+                    if reservation.reserve_from(&reservation.shards[shards[1]], logs, 2, || ()).is_ok() {
                         logs[0].insert(2);
                     }
                 };
                 thread::spawn("other", move || take(&shared)).unwrap()
             };
-            let (room, logs) = &*shared;
-            let shard = &room.shards[shards[0]];
-            if room.reserve_from(shard, logs, 1, || ()).is_ok() {
+            let (reservation, logs) = &*shared;
+            let shard = &reservation.shards[shards[0]];
+            if reservation.reserve_from(shard, logs, 1, || ()).is_ok() {
                 logs[0].insert(1);
-                room.take_back_used(shard, logs, 1);
+                reservation.take_back_used(shard, logs, 1);
             }
             other.join().unwrap();
         });

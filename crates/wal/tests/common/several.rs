@@ -202,7 +202,10 @@ pub fn crash_everywhere(sweep: Sweep) -> std::result::Result<u64, String> {
             for choice in choices(crash_at) {
                 cuts += recover(sweep, crash_at, world.crash_image(&choice), history.clone()).map_err(|what| {
                     let logs = domain.map_or("files".to_owned(), |domain| domain.to_string());
-                    format!("{design}, {count} logs, {logs}, seed {seed}, crash at {crash_at} of device {device}, {choice:?}: {what}")
+                    format!(
+                        "{design}, {count} logs, {logs}, seed {seed}, crash at {crash_at} of device {device}, \
+                         {choice:?}: {what}"
+                    )
                 })?;
             }
         }

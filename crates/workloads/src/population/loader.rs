@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::threads::Shared;
+use super::state::LoadState;
 use crate::error::{Error, Result};
 use crate::store::{Access, Store, Transaction, transact};
 
@@ -13,7 +13,7 @@ use crate::store::{Access, Store, Transaction, transact};
 pub(crate) struct Loader<'l, S: Store> {
     connection: S::Connection,
     meta: &'l S::Table,
-    shared: &'l Shared,
+    shared: &'l LoadState,
     portion: u64,
     /// Rows of the portion that are written, or that wait to be.
     given: u64,
@@ -34,7 +34,7 @@ impl<'l, S: Store> Loader<'l, S> {
     /// Rows written by one transaction.
     pub(super) const BATCH: usize = 1_000;
 
-    pub(super) fn new(store: &S, meta: &'l S::Table, shared: &'l Shared) -> Result<Self> {
+    pub(super) fn new(store: &S, meta: &'l S::Table, shared: &'l LoadState) -> Result<Self> {
         let (connection, bytes, batch) = (store.connect()?, Vec::new(), Vec::with_capacity(Self::BATCH));
         Ok(Self { connection, meta, shared, portion: 0, given: 0, present: 0, bytes, batch })
     }

@@ -7,6 +7,7 @@
 
 mod loader;
 mod marker;
+mod state;
 mod threads;
 
 pub(crate) use loader::Loader;
@@ -52,7 +53,7 @@ pub(crate) fn load<S: Store, P: Parameters, L: Population<S>>(
     let population = prepare(store)?;
     let rows = threads::load(store, &meta, &population, observe)?;
     Marker { scale, complete: true }.write(store)?;
-    store.settle()?;
+    store.quiesce()?;
     Ok(if found.is_some() { LoadOutcome::Resumed { rows } } else { LoadOutcome::Loaded { rows } })
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use duramen_sync::thread::{self, Parker};
-use duramen_sync::{Arc, Mutex};
+use duramen_sync::atomic::Ordering;
+use duramen_sync::{Arc, thread};
 
+use super::state::LoadState;
 use super::{Loader, Population};
 use crate::error::{Error, Result};
 use crate::store::Store;
@@ -14,40 +14,6 @@ use crate::workload::LoadProgress;
 /// Pause between two calls of the observer.
 const OBSERVE_EVERY: Duration = Duration::from_millis(100);
 
-/// What the loader threads share.
-#[derive(Default)]
-pub(super) struct Shared {
-    next_portion: AtomicU64,
-    present: AtomicU64,
-    written: AtomicU64,
-    stop: AtomicBool,
-    failure: Mutex<Option<Error>>,
-    /// Unparked by a loader that is done.
-    waiter: Parker,
-}
-
-impl Shared {
-    /// Returns whether a loader has failed.
-    pub(super) fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Notes rows written.
-    pub(super) fn wrote(&self, rows: u64) {
-        self.written.fetch_add(rows, Ordering::Relaxed);
-    }
-
-    /// Notes rows that were there before.
-    pub(super) fn found(&self, rows: u64) {
-        self.present.fetch_add(rows, Ordering::Relaxed);
-    }
-
-    fn fail(&self, error: Error) {
-        self.failure.lock().get_or_insert(error);
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Loads every portion that is not there; returns how many rows were written.
 pub(super) fn load<S: Store, L: Population<S>>(
     store: &S,
@@ -55,7 +21,7 @@ pub(super) fn load<S: Store, L: Population<S>>(
     population: &L,
     observe: &mut dyn FnMut(LoadProgress),
 ) -> Result<u64> {
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(LoadState::default());
     let mut loaders = Vec::new();
     for number in 0..(thread::available_parallelism() as u64).min(population.portions()) {
         let (store, meta, population, own) = (store.clone(), meta.clone(), population.clone(), shared.clone());
@@ -94,7 +60,7 @@ fn load_portions<S: Store, L: Population<S>>(
     store: &S,
     meta: &S::Table,
     population: &L,
-    shared: &Shared,
+    shared: &LoadState,
 ) -> Result<()> {
     let mut loader = Loader::new(store, meta, shared)?;
     loop {

@@ -1,122 +1,129 @@
-//! Memory with atomic regions, as structures see it.
+//! Memory with atomic regions.
 
-use std::convert::Infallible;
+use thiserror::Error;
 
-/// Memory whose words are read and written, and whose regions are atomic if power fails. Addresses
-/// are bytes from its start.
-pub trait AtomicMemory {
-    /// Why an access fails.
-    type Error;
-    /// Names a lock.
-    type Lock: Copy;
+/// A position in such a memory, in bytes; words are at multiples of 8.
+pub type Addr = u64;
 
-    /// Loads the word at `at`; what follows depends on it.
+/// Why an operation on a structure failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RegionError {
+    /// The memory failed.
+    #[error("the memory failed: {0}")]
+    Memory(String),
+
+    /// The structure is not what it should be.
+    #[error("the structure is damaged: {0}")]
+    Broken(String),
+}
+
+/// What the code within an atomic region may do.
+pub trait RegionAccess {
+    /// What the memory may fail with.
+    type Error: From<RegionError>;
+
+    /// Loads the word at `at`, on which the next steps depend.
     ///
     /// # Errors
-    /// Those of the memory.
-    fn load(&mut self, at: u64) -> Result<u64, Self::Error>;
+    /// The memory's.
+    fn load(&mut self, at: Addr) -> Result<u64, Self::Error>;
 
-    /// Reads bytes; the loads do not depend on each other.
+    /// Reads bytes.
     ///
     /// # Errors
-    /// Those of the memory.
-    fn read(&mut self, at: u64, to: &mut [u8]) -> Result<(), Self::Error>;
+    /// The memory's.
+    fn read(&mut self, at: Addr, to: &mut [u8]) -> Result<(), Self::Error>;
 
-    /// Stores a word, in a region.
+    /// Stores a word.
     ///
     /// # Errors
-    /// Those of the memory.
-    fn store(&mut self, at: u64, value: u64) -> Result<(), Self::Error>;
+    /// The memory's.
+    fn store(&mut self, at: Addr, value: u64) -> Result<(), Self::Error>;
 
-    /// Stores bytes, word by word, in a region; a multiple of eight.
+    /// Writes bytes: whole words.
     ///
     /// # Errors
-    /// Those of the memory.
-    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Self::Error>;
+    /// The memory's.
+    fn write(&mut self, at: Addr, from: &[u8]) -> Result<(), Self::Error>;
 
-    /// Tells how many instructions are executed that no access stands for; nothing natively.
+    /// Accounts for instructions between accesses.
     fn work(&mut self, instructions: u64);
+}
 
-    /// Runs `body` as an atomic region under `lock`.
+/// Memory whose changes within an atomic region take effect together. Structures touch memory
+/// through it only, so that the same code runs on real and on simulated memory.
+pub trait AtomicMemory {
+    /// What the memory may fail with.
+    type Error: From<RegionError>;
+    /// Names what a region has to itself; a memory that isolates regions in another way ignores it.
+    type Lock: Copy;
+    /// The memory within a region.
+    type Region<'region>: RegionAccess<Error = Self::Error>;
+
+    /// Runs `body` as an atomic region; perhaps several times, of which one takes effect.
     ///
     /// # Errors
-    /// Those of `body`, and those of the memory.
+    /// Those of `body`, and the memory's.
     fn atomic<R>(
         &mut self,
         lock: Self::Lock,
-        body: impl FnMut(&mut Self) -> Result<R, Self::Error>,
+        body: impl FnMut(&mut Self::Region<'_>) -> Result<R, Self::Error>,
     ) -> Result<R, Self::Error>;
 }
 
-/// Memory of the process, for one thread: nothing is durable.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Plain {
-    words: Vec<u64>,
-}
+/// Ordinary memory; regions have no effect. For tests of the structures.
+#[derive(Clone, Debug)]
+pub struct PlainMemory(Vec<u8>);
 
-impl Plain {
-    /// Returns memory of `bytes` zeros.
+impl PlainMemory {
+    /// Returns zeroed memory.
     pub fn new(bytes: u64) -> Self {
-        Self { words: vec![0; bytes.div_ceil(8) as usize] }
+        Self(vec![0; bytes as usize])
     }
 
-    /// Returns memory with these lines.
-    pub fn of_lines(lines: &[[u8; 64]]) -> Self {
-        let words = lines.iter().flat_map(|line| line.chunks_exact(8));
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        Self { words: words.map(word).collect() }
-    }
-
-    /// Returns its lines.
-    pub fn lines(&self) -> Vec<[u8; 64]> {
-        let line = |words: &[u64]| {
-            let mut line = [0; 64];
-            for (to, word) in line.chunks_exact_mut(8).zip(words) {
-                to.copy_from_slice(&word.to_le_bytes());
-            }
-            line
-        };
-        self.words.chunks(8).map(line).collect()
-    }
-
-    /// Returns the word at `at`; zero beyond its end.
-    pub fn word(&self, at: u64) -> u64 {
-        self.words.get((at / 8) as usize).copied().unwrap_or(0)
+    fn part(&mut self, at: Addr, len: usize) -> Result<&mut [u8], RegionError> {
+        let end = (at as usize).checked_add(len);
+        let part = end.and_then(|end| self.0.get_mut(at as usize..end));
+        part.ok_or_else(|| RegionError::Memory(format!("there are no {len} bytes at {at}")))
     }
 }
 
-impl AtomicMemory for Plain {
-    type Error = Infallible;
-    type Lock = ();
+impl RegionAccess for PlainMemory {
+    type Error = RegionError;
 
-    fn load(&mut self, at: u64) -> Result<u64, Infallible> {
-        Ok(self.word(at))
+    fn load(&mut self, at: Addr) -> Result<u64, RegionError> {
+        let mut word = [0; 8];
+        self.read(at, &mut word)?;
+        Ok(u64::from_le_bytes(word))
     }
 
-    fn read(&mut self, at: u64, to: &mut [u8]) -> Result<(), Infallible> {
-        for (index, byte) in to.iter_mut().enumerate() {
-            let at = at + index as u64;
-            *byte = self.word(at).to_le_bytes()[at as usize % 8];
-        }
+    fn read(&mut self, at: Addr, to: &mut [u8]) -> Result<(), RegionError> {
+        to.copy_from_slice(self.part(at, to.len())?);
         Ok(())
     }
 
-    fn store(&mut self, at: u64, value: u64) -> Result<(), Infallible> {
-        self.words[(at / 8) as usize] = value;
-        Ok(())
+    fn store(&mut self, at: Addr, value: u64) -> Result<(), RegionError> {
+        self.write(at, &value.to_le_bytes())
     }
 
-    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Infallible> {
-        for (index, word) in from.chunks_exact(8).enumerate() {
-            let word = word.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            self.store(at + 8 * index as u64, word)?;
-        }
+    fn write(&mut self, at: Addr, from: &[u8]) -> Result<(), RegionError> {
+        self.part(at, from.len())?.copy_from_slice(from);
         Ok(())
     }
 
     fn work(&mut self, _: u64) {}
+}
 
-    fn atomic<R>(&mut self, _: (), mut body: impl FnMut(&mut Self) -> Result<R, Infallible>) -> Result<R, Infallible> {
+impl AtomicMemory for PlainMemory {
+    type Error = RegionError;
+    type Lock = ();
+    type Region<'region> = PlainMemory;
+
+    fn atomic<R>(
+        &mut self,
+        (): (),
+        mut body: impl FnMut(&mut PlainMemory) -> Result<R, RegionError>,
+    ) -> Result<R, RegionError> {
         body(self)
     }
 }

@@ -36,7 +36,7 @@ fn check_tables<S: Store>(store: &S) -> Result<()> {
     assert_eq!(txn.get(&again, b"key", <[u8]>::to_vec)?.as_deref(), Some(&b"one"[..]), "made once");
     assert_eq!(txn.get(&two, b"key", |_| ())?, None, "tables are apart");
     txn.commit()?;
-    store.settle()
+    store.quiesce()
 }
 
 fn check_rows<S: Store>(store: &S) -> Result<()> {

@@ -34,7 +34,7 @@ impl Store for Db {
         Ok(DuramenConnection(self.clone()))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn quiesce(&self) -> Result<()> {
         Ok(self.checkpoint()?)
     }
 }

@@ -57,7 +57,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// The engine's.
-    fn settle(&self) -> Result<()>;
+    fn quiesce(&self) -> Result<()>;
 
     /// Finds a table that must be there.
     ///

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use super::context::{Context, damaged};
 use super::inputs::CustomerBy;
-use super::session::{Context, damaged};
 use super::{key, row};
 use crate::error::Result;
 use crate::store::{ScanRange, Transaction};

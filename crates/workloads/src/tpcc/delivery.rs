@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
+use super::context::{Context, damaged};
 use super::inputs::Delivery;
 use super::key;
 use super::row::{Customer, Order, OrderLine};
 use super::scale::DISTRICTS;
-use super::session::{Context, damaged};
 use crate::error::Result;
 use crate::store::{ScanRange, Transaction};
 

@@ -6,6 +6,7 @@
 //! transactions need, customers by last name and orders by customer, are tables of their own.
 
 mod audit;
+mod context;
 mod customer;
 mod delivery;
 mod inputs;

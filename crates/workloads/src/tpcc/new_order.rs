@@ -5,10 +5,10 @@
 
 use std::hint::black_box;
 
+use super::context::{Context, damaged};
 use super::inputs::{Line, MOST_LINES, NewOrder};
 use super::key;
 use super::row::{Customer, District, Item, Order, OrderLine, Stock, Warehouse, is_original};
-use super::session::{Context, damaged};
 use crate::error::Result;
 use crate::layout::Field;
 use crate::store::Transaction;

@@ -3,9 +3,9 @@
 use std::hint::black_box;
 use std::ops::ControlFlow;
 
+use super::context::{Context, damaged};
 use super::inputs::OrderStatus;
 use super::row::{Customer, Order, OrderLine};
-use super::session::{Context, damaged};
 use super::{customer, key};
 use crate::error::Result;
 use crate::store::{ScanRange, Transaction};

@@ -4,9 +4,9 @@
 
 use std::hint::black_box;
 
+use super::context::{Context, damaged};
 use super::inputs::Payment;
 use super::row::{Customer, District, History, Warehouse};
-use super::session::{Context, damaged};
 use super::{customer, key};
 use crate::error::Result;
 use crate::store::Transaction;

@@ -4,30 +4,17 @@ use duramen_sync::clock::wall_micros;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
+use super::context::Context;
 use super::inputs::{Delivery, Inputs, NewOrder, OrderStatus, Payment, StockLevel};
 use super::random::Choosers;
 use super::scale::DISTRICTS;
 use super::{Mix, Tables, delivery, key, new_order, order_status, payment, stock_level};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::{Access, Acknowledge, Connection, ScanRange, Store, Transaction};
 use crate::workload::{Done, Executed, Session};
 
 /// The kinds of transactions.
 pub(super) const KINDS: [&str; 5] = ["new-order", "payment", "order-status", "delivery", "stock-level"];
-
-/// What all transactions of a terminal work with.
-pub(super) struct Context<T> {
-    pub(super) tables: Tables<T>,
-    /// The terminal's warehouse ...
-    pub(super) w: u32,
-    /// ... and district.
-    pub(super) d: u8,
-    /// Where the terminal's next history row goes.
-    pub(super) history_key: [u8; 12],
-    /// Space for a row, and for parts of rows that a transaction needs later.
-    pub(super) bytes: Vec<u8>,
-    pub(super) numbers: Vec<u32>,
-}
 
 pub(super) struct TpccSession<S: Store> {
     connection: S::Connection,
@@ -129,11 +116,4 @@ impl<S: Store> Session for TpccSession<S> {
         };
         Ok(Executed { done, pending })
     }
-}
-
-/// Returns the error for a row that must be there and is not, or is too short.
-#[cold]
-pub(super) fn damaged(what: &str, key: &[u8]) -> Error {
-    let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    Error::Damaged { reason: format!("the {what} with the key {key} is missing or too short") }
 }

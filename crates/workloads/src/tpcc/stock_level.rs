@@ -4,10 +4,10 @@
 use std::hint::black_box;
 use std::ops::ControlFlow;
 
+use super::context::{Context, damaged};
 use super::inputs::StockLevel;
 use super::key;
 use super::row::{District, OrderLine, Stock};
-use super::session::{Context, damaged};
 use crate::error::Result;
 use crate::store::{ScanRange, Transaction};
 

@@ -22,7 +22,10 @@ fn damaged_pages_are_reported_with_their_place() {
     // The copy in the double-write area repairs the page only at the next opening.
     let error = fixture.counter(PageId::new(2)).unwrap_err();
     assert!(
-        matches!(&error, PoolError::Corrupt { page, file, offset: 16384, .. } if page.get() == 2 && file.contains("data")),
+        matches!(
+            &error,
+            PoolError::Corrupt { page, file, offset: 16384, .. } if page.get() == 2 && file.contains("data")
+        ),
         "{error}"
     );
     assert!(matches!(fixture.pool.optimistic(PageId::new(2)), Err(Interrupt::Failed(PoolError::Corrupt { .. }))));

@@ -19,7 +19,7 @@ fn insert(logs: &Log, log: u16, txn: u64, kind: Kind, flags: u8, after: Gsn) -> 
 }
 
 fn harden(logs: &Log) {
-    let end = logs.insert_synchronized(LogId::ZERO, Kind::Synchronization.record(&[]), None);
+    let end = logs.insert_synchronized(LogId::ZERO, Kind::SyncRecord.record(&[]), None);
     logs.wait_hardened(end.gsn, Some(end.address())).unwrap();
 }
 

@@ -1,9 +1,8 @@
 //! T3, T4, T9 and T10: what logging costs in the store queue and in writes, and what it is for.
 
 use duramen_machine::atom::{CrashPlan, Design};
-use duramen_workloads::regions::Kind;
 
-use super::{Bench, LARGE, SMALL, UNDO, WORLD, measure_kind, seeds, setting};
+use super::{Bench, KINDS, LARGE, SMALL, UNDO, WORLD, measure_kind, seeds, setting};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
@@ -32,10 +31,10 @@ impl Experiment for Full {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        context.expect(Kind::ALL.len() * 3 * seeds(context).len());
+        context.expect(KINDS.len() * 3 * seeds(context).len());
         let designs = [UNDO[0], UNDO[2], UNDO[3]];
         let mut by_base = [Vec::new(), Vec::new()];
-        for kind in Kind::ALL {
+        for kind in KINDS {
             let base = measure_kind(context, kind, SMALL, designs[0])?.queue_full;
             for (ratios, design) in by_base.iter_mut().zip(&designs[1..]) {
                 ratios.push(measure_kind(context, kind, SMALL, *design)?.queue_full / base);
@@ -61,7 +60,7 @@ fn numbered(values: &[f64]) -> Vec<(f64, f64)> {
 }
 
 fn figure(name: &str, title: &str, series: Vec<Series>) -> Figure {
-    let bars: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    let bars: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
     Figure {
         name: name.to_owned(),
         title: format!("{title} ({})", bars.join(", ")),
@@ -88,9 +87,9 @@ impl Experiment for Sourced {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        context.expect(Kind::ALL.len() * 2 * seeds(context).len());
+        context.expect(KINDS.len() * 2 * seeds(context).len());
         let (mut small, mut large) = (Vec::new(), Vec::new());
-        for kind in Kind::ALL {
+        for kind in KINDS {
             small.push(100.0 * measure_kind(context, kind, SMALL, UNDO[2])?.sourced_share);
             large.push(100.0 * measure_kind(context, kind, LARGE, UNDO[2])?.sourced_share);
         }
@@ -127,10 +126,10 @@ impl Experiment for Collation {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        context.expect(Kind::ALL.len());
+        context.expect(KINDS.len());
         let (mut full, mut writes) = (0, 0);
         let mut mean = Vec::new();
-        for kind in Kind::ALL {
+        for kind in KINDS {
             let bench = Bench::new(context, kind, SMALL, Design::Atom, 1)?;
             let report = context.measure(kind.name().to_owned(), || bench.run())?;
             full += report.total.full_records;
@@ -163,11 +162,11 @@ impl Experiment for Crashes {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let designs = [UNDO[0], UNDO[1], UNDO[2]];
-        context.expect(Kind::ALL.len() * designs.len());
+        context.expect(KINDS.len() * designs.len());
         let each = context.pick(60_000, 1_000, 20);
         let (mut crashes, mut failures, mut cut) = (0, 0, 0);
         let mut points = Vec::new();
-        for (x, kind) in Kind::ALL.into_iter().enumerate() {
+        for (x, kind) in KINDS.into_iter().enumerate() {
             let mut of_kind = 0;
             for design in designs {
                 let mut bench = Bench::new(context, kind, SMALL, design.0, 1 + x as u64)?;

@@ -11,11 +11,12 @@ pub(super) use logging::{Collation, Crashes, Full, Sourced};
 pub(super) use redo::{Entries, Latency, Redo};
 pub(super) use throughput::{Large, Small};
 
-use std::convert::Infallible;
-
-use duramen_machine::atom::{self, Cpu, Design, Lock, Machine, Plan, Program, Report, Setup};
-use duramen_sync::SplitMix64;
-use duramen_workloads::regions::{AtomicMemory, Instance, Kind, Plain};
+use duramen_machine::atom::{self, Cpu, Design, LINE_BYTES, Lock, Machine, Plan, Program, Report, Setup};
+use duramen_workloads::regions::{
+    Addr, AtomicMemory, EntrySize, Kind, PlainMemory, RegionAccess, RegionError, Scale, Structure,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 use crate::error::{Error, Result};
 use crate::experiment::{Context, EVENT_MODEL as WORLD};
@@ -23,8 +24,10 @@ use crate::experiment::{Context, EVENT_MODEL as WORLD};
 const MACHINE: &str = "atom-events";
 /// Entries of an instance when it is new; the shared one has those of all programs.
 const ENTRIES: u64 = 256;
-const SMALL: u64 = 512;
-const LARGE: u64 = 4096;
+const SMALL: EntrySize = EntrySize::Small;
+const LARGE: EntrySize = EntrySize::Large;
+/// The benchmarks, in the paper's order.
+const KINDS: [Kind; 6] = [Kind::BTree, Kind::Hash, Kind::Queue, Kind::RbTree, Kind::Sdg, Kind::Sps];
 /// Operations of each program before and in the measured part.
 const WARM_UP: u64 = 50;
 const MEASURED: u64 = 250;
@@ -32,28 +35,30 @@ const MEASURED: u64 = 250;
 pub(super) const UNDO: [(Design, &str); 4] =
     [(Design::Base, "BASE"), (Design::Atom, "ATOM"), (Design::AtomOpt, "ATOM-OPT"), (Design::NonAtomic, "NON-ATOMIC")];
 
-/// A core of the model, as structures see it.
+/// A core of the model, as memory with atomic regions.
 struct Simulated<'a>(&'a mut Cpu);
 
-impl AtomicMemory for Simulated<'_> {
-    type Error = Infallible;
-    type Lock = Lock;
+/// The same within a region.
+struct Region<'a>(&'a mut Cpu);
 
-    fn load(&mut self, at: u64) -> Result<u64, Infallible> {
+impl RegionAccess for Region<'_> {
+    type Error = RegionError;
+
+    fn load(&mut self, at: Addr) -> Result<u64, RegionError> {
         Ok(self.0.load(at))
     }
 
-    fn read(&mut self, at: u64, to: &mut [u8]) -> Result<(), Infallible> {
+    fn read(&mut self, at: Addr, to: &mut [u8]) -> Result<(), RegionError> {
         self.0.read(at, to);
         Ok(())
     }
 
-    fn store(&mut self, at: u64, value: u64) -> Result<(), Infallible> {
+    fn store(&mut self, at: Addr, value: u64) -> Result<(), RegionError> {
         self.0.store(at, value);
         Ok(())
     }
 
-    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Infallible> {
+    fn write(&mut self, at: Addr, from: &[u8]) -> Result<(), RegionError> {
         self.0.write(at, from);
         Ok(())
     }
@@ -61,88 +66,102 @@ impl AtomicMemory for Simulated<'_> {
     fn work(&mut self, instructions: u64) {
         self.0.work(instructions);
     }
+}
+
+impl AtomicMemory for Simulated<'_> {
+    type Error = RegionError;
+    type Lock = Lock;
+    type Region<'region> = Region<'region>;
 
     fn atomic<R>(
         &mut self,
         lock: Lock,
-        mut body: impl FnMut(&mut Self) -> Result<R, Infallible>,
-    ) -> Result<R, Infallible> {
+        mut body: impl FnMut(&mut Region<'_>) -> Result<R, RegionError>,
+    ) -> Result<R, RegionError> {
         self.0.begin(&[lock]);
-        let result = body(self);
+        let result = body(&mut Region(self.0));
         self.0.end(&[lock]);
         result
     }
 }
 
-/// The instances of a benchmark, one for each program or one for all.
-fn instances(kind: Kind, entry_bytes: u64, programs: u64) -> Vec<Instance> {
-    let entries = if kind.is_shared() { ENTRIES * programs } else { ENTRIES };
-    let mut base = 0;
-    let count = if kind.is_shared() { 1 } else { programs };
-    let one = |_| {
-        let instance = Instance { kind, base, entries, entry_bytes };
-        // Whole pages, so that instances share no line and each begins behind another controller.
-        base += instance.bytes().next_multiple_of(4096) + 4096;
-        instance
-    };
-    (0..count).map(one).collect()
+/// The instances of a benchmark, one for each program or one for all, and the bytes they take.
+fn instances(kind: Kind, size: EntrySize, programs: u64) -> (Vec<Structure>, u64) {
+    let shared = kind == Kind::Queue;
+    let scale = Scale { entries: if shared { ENTRIES * programs } else { ENTRIES }, size };
+    // Whole pages and one more, so that each instance begins behind another controller.
+    let apart = Structure::bytes(kind, scale).next_multiple_of(4096) + 4096;
+    let count = if shared { 1 } else { programs };
+    // Address 0 stands for none.
+    ((0..count).map(|index| Structure::at(kind, scale, 4096 + index * apart)).collect(), 4096 + count * apart)
 }
 
-/// A run of a benchmark, with the work between its operations.
+/// A run of a benchmark.
 #[derive(Clone)]
 struct Bench {
     kind: Kind,
-    entry_bytes: u64,
-    work: u64,
+    size: EntrySize,
     plan: Plan,
 }
 
 impl Bench {
-    fn new(context: &Context<'_>, kind: Kind, entry_bytes: u64, design: Design, seed: u64) -> Result<Self> {
+    fn new(context: &Context<'_>, kind: Kind, size: EntrySize, design: Design, seed: u64) -> Result<Self> {
         let machine = Machine::named(MACHINE).map_err(failed)?;
         let programs = machine.core.cores as u64;
         let mut plan = Plan::new(machine, design, context.pick(MEASURED, MEASURED / 5, 4) * programs);
         plan.warm_up = context.pick(WARM_UP, WARM_UP / 5, 1) * programs;
         plan.seed = seed;
-        Ok(Self { kind, entry_bytes, work: 0, plan })
+        Ok(Self { kind, size, plan })
     }
 
     fn run(&self) -> Result<Report> {
         let programs = self.plan.machine.core.cores as u64;
-        let instances = instances(self.kind, self.entry_bytes, programs);
-        let end = instances.iter().map(|instance| instance.base + instance.bytes()).max().unwrap_or(0);
-        let mut memory = Plain::new(end);
-        let mut random = SplitMix64::new(self.plan.seed);
-        for instance in &instances {
-            let Ok(()) = instance.build(&mut memory, &mut random);
+        let (structures, bytes) = instances(self.kind, self.size, programs);
+        let mut memory = PlainMemory::new(bytes);
+        let mut random = StdRng::seed_from_u64(self.plan.seed);
+        for structure in &structures {
+            structure.make(&mut memory, ()).map_err(broken)?;
+            // Until about half of the keys are there.
+            for number in 0..4 * ENTRIES * programs / structures.len() as u64 {
+                structure.operate(&mut memory, (), number, &mut random).map_err(broken)?;
+            }
         }
-        let setup = Setup {
-            image: memory.lines(),
-            locks: instances.len(),
-            programs: (0..programs).map(|number| self.program(&instances, number, random.bits())).collect(),
-        };
+        let mut image = vec![[0; LINE_BYTES]; bytes as usize / LINE_BYTES];
+        for (index, line) in image.iter_mut().enumerate() {
+            memory.read((index * LINE_BYTES) as u64, line).map_err(broken)?;
+        }
+        let program = |number| self.program(&structures, number, random.random());
+        let setup = Setup { image, locks: structures.len(), programs: (0..programs).map(program).collect() };
         let report = atom::run(&self.plan, setup).map_err(failed)?;
-        let mut after = Plain::of_lines(&report.image);
-        for instance in &instances {
-            instance.check(&mut after).map_err(Error::Audit)?;
+        for (index, line) in report.image.iter().enumerate() {
+            memory.write((index * LINE_BYTES) as u64, line).map_err(broken)?;
+        }
+        for structure in &structures {
+            structure.audit(&mut memory, ()).map_err(broken)?;
         }
         Ok(report)
     }
 
-    fn program(&self, instances: &[Instance], number: u64, seed: u64) -> Program {
-        let which = number as usize % instances.len();
-        let (instance, work) = (instances[which], self.work);
+    fn program(&self, structures: &[Structure], number: u64, seed: u64) -> Program {
+        let which = number as usize % structures.len();
+        let structure = structures[which];
         Box::new(move |cpu: &mut Cpu| {
-            let mut random = SplitMix64::new(seed);
+            let mut random = StdRng::seed_from_u64(seed);
             for operation in number.. {
-                let Ok(()) = instance.operation(&mut Simulated(cpu), Lock(which), &mut random, operation);
-                cpu.work(work);
+                // Drawing the inputs, and the call.
+                cpu.work(40);
+                let done = structure.operate(&mut Simulated(cpu), Lock(which), operation, &mut random);
+                done.expect("the structure is whole");
                 if !cpu.done() {
                     return;
                 }
             }
         })
     }
+}
+
+fn broken(error: RegionError) -> Error {
+    Error::Audit(error.to_string())
 }
 
 fn failed(error: atom::Error) -> Error {
@@ -175,7 +194,7 @@ fn measure(context: &mut Context<'_>, bench: impl Fn(u64) -> Result<Bench>, name
         let bench = bench(seed)?;
         channels = bench.plan.machine.memory.controllers as f64
             * if bench.plan.design == Design::RedoTwoChannels { 2.0 } else { 1.0 };
-        let what = format!("{} of {} bytes, {name}, seed {seed}", bench.kind.name(), bench.entry_bytes);
+        let what = format!("{} of {} bytes, {name}, seed {seed}", bench.kind.name(), bench.size.bytes());
         reports.push(context.measure(what, || bench.run())?);
     }
     let sum = |of: &dyn Fn(&Report) -> u64| reports.iter().map(of).sum::<u64>() as f64;
@@ -193,8 +212,8 @@ fn measure(context: &mut Context<'_>, bench: impl Fn(u64) -> Result<Bench>, name
 }
 
 /// Measures a benchmark with a design.
-fn measure_kind(context: &mut Context<'_>, kind: Kind, bytes: u64, design: (Design, &str)) -> Result<Measured> {
-    let parts = Bench::new(context, kind, bytes, design.0, 0)?;
+fn measure_kind(context: &mut Context<'_>, kind: Kind, size: EntrySize, design: (Design, &str)) -> Result<Measured> {
+    let parts = Bench::new(context, kind, size, design.0, 0)?;
     let bench = move |seed| {
         let mut bench = parts.clone();
         bench.plan.seed = seed;

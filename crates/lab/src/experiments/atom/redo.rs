@@ -3,7 +3,7 @@
 use duramen_machine::atom::Design;
 use duramen_workloads::regions::Kind;
 
-use super::{Bench, SMALL, UNDO, WORLD, geometric_mean, measure, measure_kind, seeds, setting};
+use super::{Bench, KINDS, SMALL, UNDO, WORLD, geometric_mean, measure, measure_kind, seeds, setting};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
@@ -35,9 +35,9 @@ impl Experiment for Redo {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        context.expect(Kind::ALL.len() * 3 * seeds(context).len());
+        context.expect(KINDS.len() * 3 * seeds(context).len());
         let mut by_opt = [Vec::new(), Vec::new()];
-        for kind in Kind::ALL {
+        for kind in KINDS {
             let opt = measure_kind(context, kind, SMALL, UNDO[2])?.throughput;
             for (ratios, design) in by_opt.iter_mut().zip([REDO, TWO_CHANNELS]) {
                 ratios.push(measure_kind(context, kind, SMALL, design)?.throughput / opt);
@@ -58,7 +58,7 @@ impl Experiment for Redo {
 }
 
 fn bars(name: &str, title: &str, series: Vec<Series>) -> Figure {
-    let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
     Figure {
         name: name.to_owned(),
         title: format!("{title} ({})", kinds.join(", ")),
@@ -92,9 +92,9 @@ impl Experiment for Entries {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        context.expect(Kind::ALL.len() * 2 * seeds(context).len());
+        context.expect(KINDS.len() * 2 * seeds(context).len());
         let mut ratios = Vec::new();
-        for kind in Kind::ALL {
+        for kind in KINDS {
             let opt = measure_kind(context, kind, SMALL, UNDO[2])?.entries;
             ratios.push(measure_kind(context, kind, SMALL, REDO)?.entries / opt);
         }
@@ -132,7 +132,7 @@ impl Experiment for Latency {
         for design in [UNDO[2], REDO] {
             let mut points = Vec::new();
             for &factor in factors {
-                let mut parts = Bench::new(context, Kind::RedBlack, SMALL, design.0, 0)?;
+                let mut parts = Bench::new(context, Kind::RbTree, SMALL, design.0, 0)?;
                 // Table I's latencies are ten times DRAM's.
                 parts.plan.machine.memory.write = 36 * factor;
                 parts.plan.machine.memory.read = 24 * factor;

@@ -1,8 +1,8 @@
 //! T1 and T2: throughput of the undo designs.
 
-use duramen_workloads::regions::Kind;
+use duramen_workloads::regions::EntrySize;
 
-use super::{LARGE, Measured, SMALL, UNDO, WORLD, geometric_mean, measure_kind, seeds, setting};
+use super::{KINDS, LARGE, Measured, SMALL, UNDO, WORLD, geometric_mean, measure_kind, seeds, setting};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
@@ -62,20 +62,20 @@ impl Experiment for Large {
     }
 }
 
-fn findings(context: &mut Context<'_>, id: &str, bytes: u64, paper: [f64; 3]) -> Result<Findings> {
-    context.expect(Kind::ALL.len() * UNDO.len() * seeds(context).len());
+fn findings(context: &mut Context<'_>, id: &str, size: EntrySize, paper: [f64; 3]) -> Result<Findings> {
+    context.expect(KINDS.len() * UNDO.len() * seeds(context).len());
     let mut all: Vec<[Measured; 4]> = Vec::new();
-    for kind in Kind::ALL {
+    for kind in KINDS {
         let mut of_kind = Vec::new();
         for design in UNDO {
-            of_kind.push(measure_kind(context, kind, bytes, design)?);
+            of_kind.push(measure_kind(context, kind, size, design)?);
         }
         all.push([of_kind[0], of_kind[1], of_kind[2], of_kind[3]]);
     }
     let ratio = |of: &[Measured; 4], design: usize| of[design].throughput / of[0].throughput;
     let mean = |design: usize| geometric_mean(all.iter().map(|of| ratio(of, design)));
     let mut checks = Vec::new();
-    for (kind, of) in Kind::ALL.iter().zip(&all) {
+    for (kind, of) in KINDS.iter().zip(&all) {
         let steps = (1..4).map(|design| of[design].throughput / of[design - 1].throughput);
         let least = steps.fold(f64::INFINITY, f64::min);
         let what = format!("{}: the least step from BASE to ATOM to ATOM-OPT to NON-ATOMIC", kind.name());
@@ -97,7 +97,7 @@ fn findings(context: &mut Context<'_>, id: &str, bytes: u64, paper: [f64; 3]) ->
         paper[2],
         (paper[1] - 1.0) / (paper[2] - 1.0) * 100.0,
     ));
-    for (kind, of) in Kind::ALL.iter().zip(&all) {
+    for (kind, of) in KINDS.iter().zip(&all) {
         let describe = |(of, (_, name)): (&Measured, _)| {
             format!(
                 "{name} {:.0}, {:.1} and {:.1}, {:.0} %",
@@ -114,12 +114,12 @@ fn findings(context: &mut Context<'_>, id: &str, bytes: u64, paper: [f64; 3]) ->
             designs.join("; ")
         ));
     }
-    let bars: Vec<String> = Kind::ALL.iter().map(|kind| kind.name().to_owned()).collect();
+    let bars: Vec<String> = KINDS.iter().map(|kind| kind.name().to_owned()).collect();
     let points = |design: usize| all.iter().enumerate().map(|(x, of)| (x as f64, ratio(of, design))).collect();
     let series = (1..4).map(|design| Series::ours(UNDO[design].1, points(design)));
     let figure = Figure {
         name: format!("{id}-throughput"),
-        title: format!("Throughput by BASE, entries of {bytes} bytes ({})", bars.join(", ")),
+        title: format!("Throughput by BASE, entries of {} bytes ({})", size.bytes(), bars.join(", ")),
         x: Axis::linear("benchmark"),
         y: Axis::linear("throughput by BASE"),
         shape: Shape::Lines,

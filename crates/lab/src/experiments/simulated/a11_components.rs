@@ -5,8 +5,9 @@ use std::time::Duration;
 use duramen::{CommitMode, InsertDesign};
 
 use super::curves::{Sweep, breakdown};
-use super::engine::{BUFFERS, Bench, Measured, Populated, Setup, setting};
+use super::engine::{BUFFERS, Measured, Populated, setting};
 use super::machines::{NIAGARA, SERVER};
+use super::setup::{Bench, Setup};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::curves::Curves;
-use super::engine::{BUFFERS, Bench, Populated, setting};
+use super::engine::{BUFFERS, Populated, setting};
 use super::machines::{FOUR_SOCKETS, SERVER};
+use super::setup::Bench;
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};

@@ -5,8 +5,9 @@ use std::time::Duration;
 use duramen::{CommitMode, InsertDesign, Partition};
 
 use super::curves::{Curves, Sweep};
-use super::engine::{Bench, Measured, Setup, setting};
+use super::engine::{Measured, setting};
 use super::machines::{FOUR_SOCKETS, XEON};
+use super::setup::{Bench, Setup};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::engine::{Bench, Measured, Populated, Setup, Shares};
+use super::engine::{Measured, Populated, Shares};
 use super::machines::{FOUR_SOCKETS, NIAGARA, SERVER};
+use super::setup::{Bench, Setup};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::figure::{Axis, Figure, Series, Shape};

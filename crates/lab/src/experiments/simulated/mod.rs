@@ -11,9 +11,13 @@ pub(super) mod a5_log_contention;
 pub(super) mod a6_threads;
 pub(super) mod a7_record_size;
 pub(super) mod a9_skew;
+#[cfg(duramen_machine)]
+mod bed;
 mod buffer;
 mod curves;
 #[cfg_attr(not(duramen_machine), allow(dead_code, reason = "read by the machine build"))]
-pub(crate) mod engine;
-pub(crate) mod machines;
+mod engine;
+mod machines;
 pub(super) mod n_distributed;
+#[cfg_attr(not(duramen_machine), allow(dead_code, reason = "read by the machine build"))]
+mod setup;

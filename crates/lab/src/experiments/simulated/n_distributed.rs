@@ -7,8 +7,9 @@ use duramen::pmem::{Domain, Placement};
 use duramen::{CommitMode, InsertDesign, Partition};
 
 use super::curves::{Curves, Sweep};
-use super::engine::{Bench, Device, Setup, Shares, setting};
+use super::engine::{Shares, setting};
 use super::machines::{Machine, SERVER, XEON};
+use super::setup::{Bench, Device, Setup};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};

@@ -32,7 +32,7 @@ const STACK_BYTES: usize = 512;
 /// How long a waiter lets other threads fill in and fence the records before its own. After that it
 /// drains processors. If a record is still being filled in, because its thread has been
 /// descheduled, the waiter sleeps for this long instead.
-const PATIENCE: Duration = Duration::from_micros(60);
+const DRAIN_AFTER: Duration = Duration::from_micros(60);
 
 /// A ring in use, and the segments behind it.
 #[derive(Debug)]
@@ -172,13 +172,13 @@ impl Device for NvmDevice {
         while !self.is_resolved(tail, lsn) {
             if backoff.is_spinning() {
                 backoff.snooze();
-            } else if began.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+            } else if began.get_or_insert_with(Instant::now).elapsed() < DRAIN_AFTER {
                 thread::yield_now();
             } else if self.passive.is_some() && tail.space.released() > lsn {
                 self.drain(tail);
             } else {
                 reach(Probe::FlushWithoutProgress);
-                thread::sleep(PATIENCE);
+                thread::sleep(DRAIN_AFTER);
             }
         }
         true

@@ -45,7 +45,7 @@ const MAX_THREADS: usize = 1024;
 
 /// The daemon drains processors when nothing has been hardened for this long although there are
 /// records to harden. Most transactions commit sooner.
-const STALLED: Duration = Duration::from_micros(100);
+const DRAIN_AFTER: Duration = Duration::from_micros(100);
 
 /// Bit of `dgsn`: the thread has inserted records since.
 const DIRTY: u64 = 1 << 63;
@@ -112,7 +112,7 @@ impl Passive {
     /// several logs that share commit rounds.
     pub(crate) fn of(options: &WalOptions, only: bool) -> Option<Arc<Self>> {
         let LogDevice::Nvm(nvm) = &options.device else { return None };
-        let is_passive = nvm.domain == Domain::VolatileCache || options.shared_synchronizations && !only;
+        let is_passive = nvm.domain == Domain::VolatileCache || options.shared_sync_records && !only;
         is_passive.then(|| Arc::new(Self::new(MAX_THREADS, nvm.drain)))
     }
 
@@ -355,7 +355,7 @@ impl Stalled {
         let now = Instant::now().nanos();
         let (at, since) = (self.at.load(Ordering::Relaxed), self.since.load(Ordering::Relaxed));
         if at == hardened.get() && hardened < released {
-            return u128::from(now.saturating_sub(since)) >= STALLED.as_nanos();
+            return u128::from(now.saturating_sub(since)) >= DRAIN_AFTER.as_nanos();
         }
         self.at.store(hardened.get(), Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
