@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use duramen::pmem::Domain;
-use duramen::{Barriers, CommitMode, InsertDesign, Isolation, MAX_LOGS, Partition};
+use duramen::{Barriers, CommitMode, InsertDesign, Isolation, MAX_LOGS, Partition, Residence};
 use duramen_workloads::selection::NAMES;
 
 /// An option with named values.
@@ -40,6 +40,7 @@ const DOMAIN: Axis = Axis { offered: &["durable-cache", "volatile-cache"], absen
 const SCHEME: Axis =
     Axis { offered: &["wal", "in-place", "nvram-group-commit"], absent: &["pcm-logging", "pcm-basic", "no-pcm"] };
 const BARRIERS: Axis = Axis { offered: &["fewest", "paper"], absent: &[] };
+const RESIDENCE: Axis = Axis { offered: &["cached", "direct"], absent: &[] };
 const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"], absent: &[] };
 
 impl Axis {
@@ -93,6 +94,10 @@ pub(crate) fn scheme(name: &str) -> Result<&'static str, String> {
 
 pub(crate) fn barriers(name: &str) -> Result<Barriers, String> {
     BARRIERS.parse(name)
+}
+
+pub(crate) fn residence(name: &str) -> Result<Residence, String> {
+    RESIDENCE.parse(name)
 }
 
 /// Parses the period of batches, in milliseconds.

@@ -52,10 +52,15 @@ fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
             "`--heap-mb`, `--journal-mb`, `--barriers` and `--barrier-ns` require `--scheme in-place` or `--scheme \
              nvram-group-commit`",
         ),
+        () if scheme != "in-place" && heap.residence.is_some() => usage("`--residence` requires `--scheme in-place`"),
         () if scheme != GROUP_COMMIT && of_batches => {
             usage("`--batch-ms` and `--batch-log-mb` require `--scheme nvram-group-commit`")
         }
         () if !has_ring && open.log.ring_mb.is_some() => usage("`--ring-mb` requires `--log-device nvm`"),
+        () if has_heap && (open.recovery_threads.is_some() || open.instant_recovery) => usage(
+            "`--recovery-threads` and `--instant-recovery` are for recovery from a log, which a scheme with a heap does \
+             not have",
+        ),
         () if !has_heap && !has_ring && of_both.contains(&true) => usage(
             "`--domain` and `--region` require `--log-device nvm` or a scheme with a heap, as `--scheme in-place`",
         ),
@@ -124,6 +129,7 @@ fn heap(dir: &Path, open: &OpenArgs, least: u64) -> HeapOptions {
     HeapOptions {
         journal_bytes: open.heap.journal_mb.map(|megabytes| megabytes << 20),
         barriers: open.heap.barriers.unwrap_or_default(),
+        residence: open.heap.residence.unwrap_or_default(),
         // A user who measures on memory that is not persistent gets a warning and no error.
         survive: Survive::Process,
         timing: Timing { barrier: Duration::from_nanos(open.heap.barrier_ns.unwrap_or(0)), ..Timing::NONE },

@@ -86,6 +86,27 @@ fn the_barriers_of_the_paper_are_three_times_as_many() {
     duramen(&args).exits_with(2).says(&["`--barriers`", "require `--scheme in-place`"]);
 }
 
+/// Pages that are read in the heap: clients of several threads, audited, with either protocol.
+#[test]
+fn pages_may_be_read_in_the_heap() {
+    let home = new_home();
+    for (residence, protocol) in [("direct", "fewest"), ("cached", "fewest"), ("direct", "paper")] {
+        for workload in ["tpcb", "tpcc", "ycsb:a"] {
+            let mut args = vec!["bench", workload, "--dir", arg(&home.dir), "--rows-per-unit", "200", "--clients", "4"];
+            args.extend(["--scheme", "in-place", "--heap-mb", "64", "--journal-mb", "16"]);
+            args.extend(["--transactions", "300", "--json"]);
+            args.extend(["--residence", residence, "--barriers", protocol]);
+            let object = object(&duramen(&args).exits_with(0));
+            assert_eq!((&object["residence"], &object["audit"]), (&residence.into(), &"ok".into()), "{workload}");
+        }
+        let ran = duramen(&["stats", arg(&home.dir), "--residence", residence]).exits_with(0);
+        has(&ran, &["heap pages"]);
+        duramen(&["check", arg(&home.dir), "--residence", residence]).exits_with(0);
+    }
+    duramen(&home.bench(&["--residence", "direct"])).exits_with(2).says(&["pool_bytes", "no copies"]);
+    duramen(&home.bench(&["--residence", "dram"])).exits_with(2).says(&["`cached`, `direct`"]);
+}
+
 #[test]
 fn the_heap_may_be_elsewhere() {
     let home = new_home();
@@ -138,6 +159,9 @@ fn what_does_not_fit_is_refused() {
     duramen(&home.bench(&["--segment-mb", "1"])).exits_with(2).says(&["--segment-mb", "no log"]);
     duramen(&home.bench(&["--log-device", "nvm"])).exits_with(2).says(&["`log_device`", "no log"]);
     duramen(&home.bench(&["--logs", "2"])).exits_with(2).says(&["`logs`", "no log"]);
+    for of_log in [&["--recovery-threads", "2"][..], &["--instant-recovery"], &["--open-early"]] {
+        duramen(&home.bench(of_log)).exits_with(2).says(&["--recovery-threads", "--instant-recovery", "has none"]);
+    }
     assert!(!home.dir.exists());
     let nowhere = home.path("no").join("heap");
     duramen(&home.bench(&["--region", arg(&nowhere)])).exits_with(2).says(&[arg(&nowhere), "directory", "create it"]);
@@ -223,6 +247,7 @@ fn barriers_are_measured() {
         &["--scheme", "in-place"],
         &["--heap-mb", "8"],
         &["--barriers", "paper"],
+        &["--residence", "direct"],
         &["--barrier-ns", "8"],
         &["--pool-mb", "256"],
         &["--no-direct"],

@@ -125,7 +125,7 @@ pub use error::{Error, Result};
 pub use metrics::{HeapMetrics, Metrics, RecoveryReport};
 pub use options::{
     Archive, Barriers, BatchOptions, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions,
-    Options, Partition, Scheme,
+    Options, Partition, Residence, Scheme,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use storage::catalog::Table;

@@ -168,6 +168,17 @@ pub enum Barriers {
     Paper,
 }
 
+/// Where the pages of a heap are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Residence {
+    /// In copies in DRAM ([`Options::pool_bytes`]), as over a data file (default).
+    #[default]
+    Cached,
+    /// In the heap itself. DRAM holds only 128 bytes for each page of the heap. For memory that is
+    /// about as fast to read as DRAM.
+    Direct,
+}
+
 /// The heap in persistent memory that holds the pages of a database and the journals of its
 /// transactions. It belongs to the database as its files do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -186,6 +197,8 @@ pub struct HeapOptions {
     /// The protocol of a change, or of a batch. It may differ from one opening to the next: recovery reads what
     /// either has left.
     pub barriers: Barriers,
+    /// Where pages are read. It may differ from one opening to the next.
+    pub residence: Residence,
     /// The persistence domain on which the heap relies.
     pub domain: Domain,
     /// What acknowledged commits must survive: if the platform cannot guarantee this, the database
@@ -211,6 +224,7 @@ impl HeapOptions {
             bytes,
             journal_bytes: None,
             barriers: Barriers::default(),
+            residence: Residence::default(),
             domain,
             survive: Survive::default(),
             stated: None,
@@ -254,6 +268,7 @@ names!(
     "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page
 );
 names!(Barriers, "barriers", "fewest" => Self::Fewest, "paper" => Self::Paper);
+names!(Residence, "residence", "cached" => Self::Cached, "direct" => Self::Direct);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:
@@ -360,6 +375,12 @@ pub struct Options {
     /// The most pages that the background cleaner writes per second; `None` (default) is as many as
     /// needed.
     pub cleaner_pages_per_second: Option<u32>,
+    /// Number of dirty pages that the background cleaner aims at: while there are more, it writes
+    /// the page that has been dirty the longest. Few dirty pages and a small
+    /// [`Options::checkpoint_bytes`] keep recovery short, at the price of more writes (Storage
+    /// management in the NVRAM era, section 4). `None` (default) lets three quarters of the pool
+    /// become dirty.
+    pub dirty_pages: Option<usize>,
     /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
     /// I/O is buffered).
     pub direct_io: bool,
@@ -401,6 +422,7 @@ impl Default for Options {
             lock_wait_limit: Some(Duration::from_secs(10)),
             run_async_threads: 8,
             cleaner_pages_per_second: None,
+            dirty_pages: None,
             direct_io: true,
             io_uring: true,
         }
@@ -528,6 +550,9 @@ impl Options {
         if self.cleaner_pages_per_second == Some(0) {
             return wrong("cleaner_pages_per_second", "must not be zero; `None` means no limit".into());
         }
+        if self.dirty_pages == Some(0) {
+            return wrong("dirty_pages", "must not be zero; `None` means three quarters of the pool".into());
+        }
         Ok(())
     }
 }
@@ -560,6 +585,12 @@ impl Options {
                 let reason = "`async` leaves out the wait for the log, and the scheme `in-place` has none: use `sync`";
                 return wrong("commit", reason);
             }
+            _ if heap.residence == Residence::Direct && self.pool_bytes != usual.pool_bytes => {
+                return wrong("pool_bytes", "with the residence `direct` there are no copies: leave the option out");
+            }
+            _ if heap.residence == Residence::Direct && !heap.timing.read.is_zero() => {
+                return wrong("scheme", "with the residence `direct` no call reads that could be delayed");
+            }
             _ => {}
         }
         if self.log_insert != usual.log_insert {
@@ -583,6 +614,13 @@ impl Options {
         if of_groups(self) != of_groups(&usual) {
             return has_none("group_commit", "has no group commit of a log");
         }
+        if self.recovery_threads.is_some() {
+            return wrong("recovery_threads", "the scheme `in-place` has no log to recover from: leave the option out");
+        }
+        if self.recovers_instantly() {
+            let reason = "the scheme `in-place` has no redo that could be left for later: leave the option out";
+            return wrong("instant_recovery", reason);
+        }
         if self.redo_memory_bytes.is_some() {
             return has_none("redo_memory_bytes", "has no redo of a log");
         }
@@ -592,6 +630,9 @@ impl Options {
         }
         if self.cleaner_pages_per_second.is_some() {
             return has_none("cleaner_pages_per_second", "has no cleaner");
+        }
+        if self.dirty_pages.is_some() {
+            return wrong("dirty_pages", "with the scheme `in-place` no page is ever dirty: leave it out");
         }
         if self.checkpoint_bytes != usual.checkpoint_bytes {
             return has_none("checkpoint_bytes", "takes no checkpoints");

@@ -155,9 +155,10 @@ enum Suite {
 #[derive(Clone, Copy, Args)]
 struct Place {
     /// Device for the end of the log: file, or persistent memory with the domain durable-cache or
-    /// volatile-cache; or, for in-place updates without a log, a heap: heap-durable-cache,
-    /// heap-volatile-cache, or, with the barriers of the paper, heap-paper-durable-cache or
-    /// heap-paper-volatile-cache; the same with `batches` for `heap`. The default is file, and all of them with --matrix.
+    /// volatile-cache; or, for in-place updates without a log, a heap: heap-durable-cache or
+    /// heap-volatile-cache, with `paper-` behind `heap-` for the barriers of the paper, and with
+    /// `direct-` before the domain for pages that are read in the heap; or, for batches, the first
+    /// four of them with `batches` for `heap`. The default is file, and all of them with --matrix.
     #[arg(long)]
     log: Option<LogEnd>,
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
-use duramen::{Barriers, BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
+use duramen::{Barriers, BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, Residence, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
@@ -31,18 +31,10 @@ pub struct HeapKind {
     pub domain: Domain,
     /// The protocol of a change, or of a batch.
     pub barriers: Barriers,
+    /// Where pages are read.
+    pub residence: Residence,
     /// Whether changes go to the heap in batches, not in place.
     pub has_batches: bool,
-}
-
-impl HeapKind {
-    const fn new(domain: Domain, barriers: Barriers) -> Self {
-        Self { domain, barriers, has_batches: false }
-    }
-
-    const fn of_batches(domain: Domain, barriers: Barriers) -> Self {
-        Self { domain, barriers, has_batches: true }
-    }
 }
 
 impl fmt::Display for HeapKind {
@@ -51,36 +43,46 @@ impl fmt::Display for HeapKind {
         if self.barriers != Barriers::default() {
             write!(f, "{}-", self.barriers)?;
         }
+        if self.residence != Residence::default() {
+            write!(f, "{}-", self.residence)?;
+        }
         write!(f, "{}", self.domain)
     }
 }
 
 impl LogEnd {
     /// All there are.
-    pub const ALL: [Self; 11] = [
-        Self::Files,
-        Self::RINGS[0],
-        Self::RINGS[1],
-        Self::HEAPS[0],
-        Self::HEAPS[1],
-        Self::HEAPS[2],
-        Self::HEAPS[3],
-        Self::BATCHES[0],
-        Self::BATCHES[1],
-        Self::BATCHES[2],
-        Self::BATCHES[3],
-    ];
+    pub const ALL: [Self; 15] = {
+        let mut all = [Self::Files; 15];
+        (all[1], all[2]) = (Self::RINGS[0], Self::RINGS[1]);
+        let mut heap = 0;
+        while heap < Self::HEAPS.len() {
+            all[3 + heap] = Self::HEAPS[heap];
+            heap += 1;
+        }
+        while heap < Self::HEAPS.len() + Self::BATCHES.len() {
+            all[3 + heap] = Self::BATCHES[heap - Self::HEAPS.len()];
+            heap += 1;
+        }
+        all
+    };
 
     /// Those of a log in persistent memory.
     pub const RINGS: [Self; 2] = [Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
 
-    /// Those of in-place updates.
-    pub const HEAPS: [Self; 4] = [
-        Self::Heap(HeapKind::new(Domain::DurableCache, Barriers::Fewest)),
-        Self::Heap(HeapKind::new(Domain::VolatileCache, Barriers::Fewest)),
-        Self::Heap(HeapKind::new(Domain::DurableCache, Barriers::Paper)),
-        Self::Heap(HeapKind::new(Domain::VolatileCache, Barriers::Paper)),
-    ];
+    /// Those of in-place updates: each use of a heap, in both domains.
+    pub const HEAPS: [Self; 8] = {
+        let mut heaps = [Self::Files; 8];
+        let mut number = 0;
+        while number < heaps.len() {
+            let domain = [Domain::DurableCache, Domain::VolatileCache][number % 2];
+            let barriers = [Barriers::Fewest, Barriers::Paper][number / 2 % 2];
+            let residence = [Residence::Cached, Residence::Direct][number / 4];
+            heaps[number] = Self::Heap(HeapKind { domain, barriers, residence, has_batches: false });
+            number += 1;
+        }
+        heaps
+    };
 
     /// Returns a random one in persistent memory: as often a heap as a ring.
     pub fn in_memory(rng: &mut Rng) -> Self {
@@ -95,12 +97,18 @@ impl LogEnd {
     }
 
     /// Those of batches.
-    pub const BATCHES: [Self; 4] = [
-        Self::Heap(HeapKind::of_batches(Domain::DurableCache, Barriers::Fewest)),
-        Self::Heap(HeapKind::of_batches(Domain::VolatileCache, Barriers::Fewest)),
-        Self::Heap(HeapKind::of_batches(Domain::DurableCache, Barriers::Paper)),
-        Self::Heap(HeapKind::of_batches(Domain::VolatileCache, Barriers::Paper)),
-    ];
+    pub const BATCHES: [Self; 4] = {
+        let mut all = [Self::Files; 4];
+        let mut number = 0;
+        while number < all.len() {
+            let domain = [Domain::DurableCache, Domain::VolatileCache][number % 2];
+            let barriers = [Barriers::Fewest, Barriers::Paper][number / 2];
+            let residence = Residence::Cached;
+            all[number] = Self::Heap(HeapKind { domain, barriers, residence, has_batches: true });
+            number += 1;
+        }
+        all
+    };
 
     /// Those without a log, with the fewest barriers.
     pub const LOGLESS: [Self; 4] = [Self::HEAPS[0], Self::HEAPS[1], Self::BATCHES[0], Self::BATCHES[1]];
@@ -330,8 +338,10 @@ fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
     let heap = HeapOptions {
         journal_bytes: Some(JOURNAL_BYTES),
         barriers: kind.barriers,
+        residence: kind.residence,
         ..HeapOptions::new(source, heap.len(), kind.domain)
     };
+    let is_cached = kind.residence == Residence::Cached;
     let (scheme, commit) = match options.commit {
         commit if !kind.has_batches => (Scheme::InPlace(heap), commit),
         CommitMode::Sync => (Scheme::NvramGroupCommit(heap, BATCHES), CommitMode::Elr),
@@ -340,6 +350,7 @@ fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
     Options {
         scheme,
         commit,
+        pool_bytes: if is_cached { options.pool_bytes } else { usual.pool_bytes },
         logs: usual.logs,
         log_partition: usual.log_partition,
         log_insert: usual.log_insert,

@@ -95,6 +95,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     page_changes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    residence: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     barrier_protocol: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     barriers: Option<u64>,
@@ -141,6 +143,7 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         domain: domain(args, settings),
         scheme: settings.scheme,
         page_changes: measured.heap.map(|(changes, ..)| changes),
+        residence: measured.heap.map(|_| args.open.heap.residence.unwrap_or_default().to_string()),
         barrier_protocol: measured.heap.map(|_| args.open.heap.barriers.unwrap_or_default().to_string()),
         barriers: measured.heap.map(|(_, barriers, _)| barriers),
         batches: measured.heap.map(|(.., batches)| batches).filter(|batches| *batches > 0),
@@ -200,8 +203,9 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
         let barriers = format::count(barriers);
         let protocol = args.open.heap.barriers.unwrap_or_default();
         let of_protocol = format!("{barriers} barriers ({protocol}; {per_commit:.1} for each commit)");
+        let residence = args.open.heap.residence.unwrap_or_default();
         let in_batches = if batches > 0 { format!(" in {} batches", format::count(batches)) } else { String::new() };
-        row("heap", format!("{changes} changes of pages{in_batches}, {of_protocol}"));
+        row("heap", format!("{changes} changes of pages{in_batches}, {of_protocol}, residence {residence}"));
     }
     if measured.fences > 0 {
         let (fences, drains) = (format::count(measured.fences), format::count(measured.drains));

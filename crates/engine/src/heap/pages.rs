@@ -1,9 +1,12 @@
 //! The pages of a heap, for the buffer pool.
 
+use std::ptr::NonNull;
+
 use duramen_sync::Arc;
 use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
 use super::{Heap, Word};
+use crate::options::Residence;
 use crate::page::{self, PageType};
 use crate::pool::{Damage, PageStore, PageWriter, PoolError, Stamp};
 
@@ -11,12 +14,22 @@ use crate::pool::{Damage, PageStore, PageWriter, PoolError, Stamp};
 /// latched, so that pages are never dirty, or in batches.
 #[derive(Debug)]
 pub(crate) struct HeapPages {
-    pub(crate) heap: Arc<Heap>,
+    heap: Arc<Heap>,
+    residence: Residence,
     /// The most bytes of a batch, if changes go to the heap in batches.
-    pub(crate) most_staged: Option<u64>,
+    most_staged: Option<u64>,
 }
 
 impl HeapPages {
+    pub(crate) fn new(heap: Arc<Heap>, residence: Residence) -> Self {
+        Self { heap, residence, most_staged: None }
+    }
+
+    /// For changes that go to the heap in batches of at most `most_staged` bytes.
+    pub(crate) fn staged(heap: Arc<Heap>, most_staged: u64) -> Self {
+        Self { heap, residence: Residence::Cached, most_staged: Some(most_staged) }
+    }
+
     fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
         let offset = self.heap.layout.page(page);
         PoolError::Corrupt { page, defect, damage, file: self.location(), offset }
@@ -95,6 +108,10 @@ impl PageStore for HeapPages {
 
     fn writer(&self) -> Option<&dyn PageWriter> {
         None
+    }
+
+    fn memory(&self) -> Option<NonNull<u8>> {
+        (self.residence == Residence::Direct).then(|| self.heap.pages_at())
     }
 
     fn most_staged(&self) -> Option<u64> {

@@ -15,7 +15,7 @@ use crate::checkpoint::control::{CONTROL, Control, ControlFile, SchemeId, Severa
 use crate::error::{Error, Result};
 use crate::heap::{Heap, HeapPages, State, Word};
 use crate::metrics::RecoveryReport;
-use crate::options::{BatchOptions, HeapOptions, Options, Scheme};
+use crate::options::{BatchOptions, HeapOptions, Options, Residence, Scheme};
 use crate::page::{self, PageBuf, bitmap};
 use crate::pool::{Pool, PoolConfig, Stamp};
 use crate::pre_block_hook::PreBlockHook;
@@ -23,6 +23,9 @@ use crate::recovery::{recover_batches, recover_heap};
 use crate::scheme::{Batches, Found, GroupCommit, InPlace, create_log, most_staged};
 use crate::storage::catalog::CATALOG;
 use crate::storage::free_space::blank_bitmap;
+
+/// The most pages of a heap that are read where they are: the pool counts them in 31 bits.
+const MOST_DIRECT: u64 = 1 << 30;
 
 /// Refuses a heap that would mix with the files of the database in `home`, or that a new database
 /// could not have.
@@ -84,13 +87,17 @@ fn put_page(heap: &Heap, id: PageId, mut page: PageBuf) {
 /// Opens the heap and repeats the changes that a crash has interrupted.
 pub(super) fn open(options: &HeapOptions, all: &Options, control: &Control) -> Result<Opened> {
     let heap = open_heap(options, control)?;
+    if options.residence == Residence::Direct && heap.layout.pages > MOST_DIRECT {
+        let reason = "the residence `direct` is for heaps of at most 8 TiB: use `cached`".to_owned();
+        return Err(Error::InvalidOption { option: "scheme", reason });
+    }
     let mut report = RecoveryReport::default();
     let found = Arc::new(Found::repeat(&heap, &mut report)?);
     heap.set(Word::State, State::InUse as u64);
     let scheme = Arc::new(InPlace::new(Arc::clone(&heap), &found, options.barriers));
     let config = PoolConfig { frames: all.pool_bytes / PAGE_SIZE, ..PoolConfig::default() };
     let pool =
-        Pool::new(config, Arc::new(HeapPages { heap: Arc::clone(&heap), most_staged: None }), PreBlockHook::default())?;
+        Pool::new(config, Arc::new(HeapPages::new(Arc::clone(&heap), options.residence)), PreBlockHook::default())?;
     let shortfall = heap.shortfall();
     Ok(Opened {
         pool,
@@ -114,8 +121,8 @@ pub(super) fn open_with_batches(
     let found = Batches::repeat(&heap, &mut report)?;
     heap.set(Word::State, State::InUse as u64);
     let config = PoolConfig { frames: all.pool_bytes / PAGE_SIZE, ..PoolConfig::default() };
-    let most_staged = Some(most_staged(heap.layout.blocks, heap.layout.batch_bytes));
-    let pages = HeapPages { heap: Arc::clone(&heap), most_staged };
+    let most_staged = most_staged(heap.layout.blocks, heap.layout.batch_bytes);
+    let pages = HeapPages::staged(Arc::clone(&heap), most_staged);
     let pool = Pool::new(config, Arc::new(pages), PreBlockHook::default())?;
     let scheme = GroupCommit::start(Arc::clone(&heap), Arc::clone(&pool), batches, options.barriers, &found)?;
     let shortfall = heap.shortfall();

@@ -5,6 +5,7 @@ use duramen_sync::Arc;
 use duramen_types::LogAddress;
 
 use super::host::RecoveryHost;
+use super::malformed::Medium;
 use super::of_heap::finish_in_heap;
 use super::prev_chain::{ReadRecords, Resumable};
 use crate::error::Result;
@@ -46,6 +47,10 @@ impl Resumable for Carried {
 struct Reader<'f>(&'f Carried);
 
 impl ReadRecords for Reader<'_> {
+    fn medium(&self) -> Medium {
+        Medium::Heap(self.0.heap.location().to_owned())
+    }
+
     fn read(&mut self, address: LogAddress) -> Result<PastRecord<'_>> {
         self.0.found.read(&self.0.heap, address)
     }
