@@ -200,8 +200,8 @@ pub struct HeapOptions {
     /// are for transactions, and each transaction that writes needs 64 KiB, or more if it changes
     /// much. An existing heap keeps its journals.
     pub journal_bytes: Option<u64>,
-    /// The protocol of a change, or of a batch. It may differ from one opening to the next: recovery reads what
-    /// either has left.
+    /// The protocol of a change, or of a batch. It may differ from one opening to the next:
+    /// recovery reads what either has left.
     pub barriers: Barriers,
     /// Where pages are read. It may differ from one opening to the next.
     pub residence: Residence,

@@ -12,8 +12,8 @@
 //! # Sections
 //! A batch must have each action whole or not at all. An action is what a thread does while it
 //! holds pages exclusively, from its first such latch to the release of the last. So each exclusive
-//! guard has a [`Section`], which the thread enters *before* it asks for the latch. A thread that is
-//! in a section already enters at once. A thread that is in none may have to wait until the gate
+//! guard has a [`Section`], which the thread enters *before* it asks for the latch. A thread that
+//! is in a section already enters at once. A thread that is in none may have to wait until the gate
 //! opens, and holds no latch meanwhile. Hence:
 //!
 //! - While the gate is closed, no page is held exclusively, and masks and contents do not change.
@@ -23,7 +23,7 @@
 //!
 //! A commit enters a section, too, so that it is wholly in one batch.
 //!
-//! # Room
+//! # Space
 //! A batch has to fit its log, and a thread in a section must find clean frames. Nobody enters a
 //! new section when the staged bytes or the dirty frames exceed half of their limit. In a small
 //! configuration each section also reserves what an action needs at most.
@@ -181,7 +181,7 @@ impl Staging {
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Release);
         self.gate.open();
-        self.gate.make_room();
+        self.gate.clear_full();
     }
 
     /// Returns whether threads wait for the end of a batch to begin a section.
@@ -252,14 +252,14 @@ impl Pool {
             // A frame that was changed meanwhile is on a list.
             !is_clean && !header.recovery_gsn.is_noted()
         });
-        staging.gate.make_room();
+        staging.gate.clear_full();
     }
 
     /// Lets threads into sections again, after [`Staging::close`] and [`Pool::take_staged`].
     pub(crate) fn open_sections(&self) {
         let Some(staging) = &self.staging else { return };
         if self.dirty.load(Ordering::Relaxed) as u64 * 2 <= staging.most_dirty {
-            staging.gate.make_room();
+            staging.gate.clear_full();
         }
         staging.gate.open();
     }

@@ -17,7 +17,7 @@ mod in_place;
 mod log_service;
 mod wal;
 
-pub(crate) use group_commit::{Batches, FoundBatch, GroupCommit, batches_of, create_log, most_staged};
+pub(crate) use group_commit::{Batches, FoundBatch, GroupCommit, PastEntry, batches_of, create_log, most_staged};
 pub(crate) use hardening::Hardening;
 pub(crate) use in_place::{
     Found, InPlace, JournalInUse, JournalRecord, JournalState, PageLogInUse, journals_in_use, page_logs_in_use,

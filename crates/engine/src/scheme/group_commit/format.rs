@@ -192,7 +192,8 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Reads the record in the half of batches that are `parity` modulo 2; `None` if no whole
-    /// record of this database is there, or one that lists undo blocks whose contents are not whole.
+    /// record of this database is there, or one that lists undo blocks whose contents are not
+    /// whole.
     pub(crate) fn read(heap: &Heap, parity: u64) -> Option<Self> {
         let (at, most) = half_of(heap, parity);
         if most < HEADER as u64 {

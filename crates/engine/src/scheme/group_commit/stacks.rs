@@ -1,4 +1,5 @@
-//! The undo information of transactions: in DRAM, and in undo blocks for those that a batch carries.
+//! The undo information of transactions: in DRAM, and in undo blocks for those that a batch
+//! carries.
 //!
 //! Each transaction that writes has a stack of entries: how to undo each change that it has not
 //! taken back, and what it promised to free. An entry is
@@ -13,18 +14,18 @@
 //! | 16 | | the payload: the part of a log record before the operations on pages |
 //!
 //! # Undo blocks
-//! The journal blocks of the heap are divided into undo blocks of 16 KiB. At the end of a batch, the
-//! batch thread stores what is new in the stack of each transaction under way to its undo blocks,
-//! and lists the blocks in the record of the batch. It appends in place: behind the length that the
-//! batch before has listed nothing counts. But where a transaction has taken back what that batch
-//! has listed, and has done other things since, the new bytes go to other blocks, copied from the
-//! first such block on. Blocks that the batch lists no more are free when it is durable.
+//! The journal blocks of the heap are divided into undo blocks of 16 KiB. At the end of a batch,
+//! the batch thread stores what is new in the stack of each transaction under way to its undo
+//! blocks, and lists the blocks in the record of the batch. It appends in place: behind the length
+//! that the batch before has listed nothing counts. But where a transaction has taken back what
+//! that batch has listed, and has done other things since, the new bytes go to other blocks, copied
+//! from the first such block on. Blocks that the batch lists no more are free when it is durable.
 //!
 //! # Space
-//! A transaction has reserved, at any time, what it has ever pushed and 64 KiB. Its blocks, together
-//! with those that the batch before has listed, take at most two blocks more than it has pushed. So
-//! the batch thread always finds a free block. The space of blocks that a transaction leaves behind
-//! comes back when the batch is durable that lists them no more.
+//! A transaction has reserved, at any time, what it has ever pushed and 64 KiB. Its blocks,
+//! together with those that the batch before has listed, take at most two blocks more than it has
+//! pushed. So the batch thread always finds a free block. The space of blocks that a transaction
+//! leaves behind comes back when the batch is durable that lists them no more.
 
 use duramen_sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use duramen_sync::{Backoff, CachePadded, Mutex, Striped};
