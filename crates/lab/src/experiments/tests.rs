@@ -82,6 +82,13 @@ fn n9_goes_through() {
 }
 
 #[test]
+fn experiments_on_the_event_model_go_through() {
+    for id in ["T3", "T5", "T7", "T9"] {
+        goes_through(id);
+    }
+}
+
+#[test]
 fn p1_goes_through() {
     goes_through("P1");
 }
