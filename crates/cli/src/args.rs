@@ -268,6 +268,9 @@ pub(crate) struct BenchArgs {
     /// Take a checkpoint each time the log has grown by this many MiB [default: 256]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) checkpoint_mb: Option<u64>,
+    /// Number of dirty pages that the page cleaner aims at [default: three quarters of the pool]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1 << 40))]
+    pub(crate) dirty_pages: Option<u64>,
     /// Size of the segment files of a new log, in MiB [default: 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) segment_mb: Option<u64>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duramen::pmem::{Domain, Source, Survive, Timing};
 use duramen::{Archive, Db, HeapOptions, LogDevice, NvmOptions, Options, RecoveryObserver, Scheme, inspect};
-use duramen_io::{Disk, DiskLock, ReadOnlyDisk};
+use duramen_io::{Disk, DiskLock, MemoryDisk};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ const HEAP_FILE: &str = "heap";
 /// database in `dir`, or else that of a new database.
 pub(crate) fn scheme(dir: &Path, open: &OpenArgs) -> &'static str {
     let found = || {
-        let disk = dir.join(CONTROL_FILE).is_file().then(|| ReadOnlyDisk::open(dir).ok()).flatten()?;
+        let disk = dir.join(CONTROL_FILE).is_file().then(|| MemoryDisk::over(dir).ok()).flatten()?;
         inspect::scheme(&disk).ok()
     };
     open.heap.scheme.or_else(found).unwrap_or("wal")
@@ -49,6 +49,9 @@ fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
         () if !has_heap && !has_ring && of_both.contains(&true) => {
             usage("`--domain` and `--region` require `--log-device nvm` or `--scheme in-place`")
         }
+        () if has_heap && (open.recovery_threads.is_some() || open.instant_recovery) => usage(
+            "`--recovery-threads` and `--instant-recovery` are for recovery from a log; the scheme `in-place` has none",
+        ),
         () if has_heap && open.log.region.len() > 1 => usage("a heap is one region: give `--region` once"),
         () => Ok(()),
     }
@@ -145,7 +148,7 @@ pub(crate) fn open_existing(dir: &Path, open: &OpenArgs) -> Result<Db> {
 /// guard lives.
 pub(crate) fn closed_disk(dir: &Path) -> Result<(Arc<dyn Disk>, DiskLock)> {
     require_database(dir)?;
-    let disk = ReadOnlyDisk::open(dir)?;
+    let disk = MemoryDisk::over(dir)?;
     let lock = disk.lock().map_err(|error| match error.kind {
         ErrorKind::ResourceBusy => {
             Failure::Run(format!("the database {} is in use: {}; close it there first", dir.display(), error.reason))
@@ -158,12 +161,12 @@ pub(crate) fn closed_disk(dir: &Path) -> Result<(Arc<dyn Disk>, DiskLock)> {
 /// As [`open_existing`], for inspection: where nothing can be written, it recovers the database in
 /// memory.
 pub(crate) fn open_to_inspect(dir: &Path, open: &OpenArgs) -> Result<Db> {
-    if !ReadOnlyDisk::is_all_there_is(dir) {
+    if !MemoryDisk::is_all_there_is(dir) {
         return open_existing(dir, open);
     }
     require_database(dir)?;
     let options = Options { create: false, ..options(dir, open)? };
-    Ok(Db::open_on(Arc::new(ReadOnlyDisk::open(dir)?), options)?)
+    Ok(Db::open_on(Arc::new(MemoryDisk::over(dir)?), options)?)
 }
 
 fn require_database(dir: &Path) -> Result<()> {

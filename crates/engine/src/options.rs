@@ -314,6 +314,12 @@ pub struct Options {
     /// The most pages that the background cleaner writes per second; `None` (default) is as many as
     /// needed.
     pub cleaner_pages_per_second: Option<u32>,
+    /// Number of dirty pages that the background cleaner aims at: while there are more, it writes
+    /// the page that has been dirty the longest. Few dirty pages and a small
+    /// [`Options::checkpoint_bytes`] keep recovery short, at the price of more writes (Storage
+    /// management in the NVRAM era, section 4). `None` (default) lets three quarters of the pool
+    /// become dirty.
+    pub dirty_pages: Option<usize>,
     /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
     /// I/O is buffered).
     pub direct_io: bool,
@@ -355,6 +361,7 @@ impl Default for Options {
             lock_wait_limit: Some(Duration::from_secs(10)),
             run_async_threads: 8,
             cleaner_pages_per_second: None,
+            dirty_pages: None,
             direct_io: true,
             io_uring: true,
         }
@@ -482,6 +489,9 @@ impl Options {
         if self.cleaner_pages_per_second == Some(0) {
             return wrong("cleaner_pages_per_second", "must not be zero; `None` means no limit".into());
         }
+        if self.dirty_pages == Some(0) {
+            return wrong("dirty_pages", "must not be zero; `None` means three quarters of the pool".into());
+        }
         Ok(())
     }
 }
@@ -541,6 +551,13 @@ impl Options {
         if of_groups(self) != of_groups(&usual) {
             return wrong("group_commit", "the scheme `in-place` has no group commit: leave the options out");
         }
+        if self.recovery_threads.is_some() {
+            return wrong("recovery_threads", "the scheme `in-place` has no log to recover from: leave the option out");
+        }
+        if self.recovers_instantly() {
+            let reason = "the scheme `in-place` has no redo that could be left for later: leave the option out";
+            return wrong("instant_recovery", reason);
+        }
         if self.redo_memory_bytes.is_some() {
             return wrong("redo_memory_bytes", "the scheme `in-place` has no redo of a log: leave the option out");
         }
@@ -550,6 +567,9 @@ impl Options {
         }
         if self.cleaner_pages_per_second.is_some() {
             return wrong("cleaner_pages_per_second", "with the scheme `in-place` no page is ever dirty: leave it out");
+        }
+        if self.dirty_pages.is_some() {
+            return wrong("dirty_pages", "with the scheme `in-place` no page is ever dirty: leave it out");
         }
         if self.checkpoint_bytes != usual.checkpoint_bytes {
             return wrong("checkpoint_bytes", "the scheme `in-place` takes no checkpoints: leave the option out");

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`RealDisk`] | a directory of the operating system, read and written with direct I/O |
 //! | [`SimDisk`] | a directory in memory that crashes, tears, reorders, loses, corrupts, fills up and fails on request |
-//! | [`ReadOnlyDisk`] | a directory of the operating system in which nothing is changed |
+//! | [`MemoryDisk`] | memory; it begins empty, or as a directory in which nothing is changed |
 //! | [`DelayDisk`] | another disk, whose durable writes take additional time |
 //!
 //! One conformance suite runs over the first three.
@@ -46,7 +46,7 @@
 //! | `disk` | the traits and their promises |
 //! | `real` | directories of the operating system: system calls continued until done (`sys`), batches through io_uring (`uring`), files (`file`), the directory and its names (`home`, `names`), its lock (`lock`) |
 //! | `sim` | a directory in memory: what goes wrong and when (`plan`), how long operations take (`pace`), what a power cut leaves (`image`), durable and un-synced state (`content`, `inode`, `names`), the disk as a whole (`state`) |
-//! | `delay`, `read_only` | another disk with slower durable writes; a directory whose changes stay in memory |
+//! | `delay`, `memory` | another disk with slower durable writes; a disk in memory |
 //! | `throttled_allocate` | extending a file without delaying other writes |
 //! | `buffer`, `checks`, `counters`, `huge_pages` | aligned memory; the rules that both disks assert; their counts; large pages |
 
@@ -56,7 +56,7 @@ mod counters;
 mod delay;
 mod disk;
 mod huge_pages;
-mod read_only;
+mod memory;
 mod real;
 mod sim;
 mod throttled_allocate;
@@ -65,7 +65,7 @@ pub use buffer::AlignedBuf;
 pub use delay::DelayDisk;
 pub use disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 pub use huge_pages::{HUGE_PAGE, prefer_huge_pages};
-pub use read_only::ReadOnlyDisk;
+pub use memory::MemoryDisk;
 pub use real::{Backend, RealDisk, RealDiskOptions};
 pub use sim::{CrashChoice, Fault, Pace, SimDisk};
 pub use throttled_allocate::throttled_allocate;

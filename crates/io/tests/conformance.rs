@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use duramen_io::{AlignedBuf, Backend, Disk, File, OpenMode, ReadOnlyDisk, RealDisk, RealDiskOptions, SimDisk};
+use duramen_io::{AlignedBuf, Backend, Disk, File, MemoryDisk, OpenMode, RealDisk, RealDiskOptions, SimDisk};
 use duramen_types::BLOCK_SIZE;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -13,7 +13,7 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 fn on_every_disk(check: impl Fn(&dyn Disk)) {
     on_every_disk_to_write_to(&check);
     let home = tempfile::tempdir().unwrap();
-    check(&ReadOnlyDisk::open(home.path()).unwrap());
+    check(&MemoryDisk::over(home.path()).unwrap());
     assert_eq!(home.path().read_dir().unwrap().count(), 0, "nothing has been made");
 }
 
@@ -344,12 +344,12 @@ fn a_directory_that_is_only_read_stays_as_it_is() {
         create(&real, name).write_at(&[contents], 0).unwrap();
     }
     let held = real.lock().unwrap();
-    let disk = ReadOnlyDisk::open(home.path()).unwrap();
+    let disk = MemoryDisk::over(home.path()).unwrap();
     let error = disk.lock().unwrap_err();
     assert_eq!(error.kind, ErrorKind::ResourceBusy);
     assert!(error.to_string().contains(&format!("open in process {}", std::process::id())), "{error}");
     drop(held);
-    let readers = [disk.lock().unwrap(), ReadOnlyDisk::open(home.path()).unwrap().lock().unwrap()];
+    let readers = [disk.lock().unwrap(), MemoryDisk::over(home.path()).unwrap().lock().unwrap()];
     assert_eq!(real.lock().unwrap_err().kind, ErrorKind::ResourceBusy, "nobody opens it meanwhile");
     drop(readers);
 

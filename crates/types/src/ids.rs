@@ -89,7 +89,7 @@ impl Lsn {
 }
 
 /// Bits of a [`LogAddress`] that hold the LSN.
-const PLACE_LSN_BITS: u32 = 56;
+const LSN_BITS: u32 = 56;
 
 impl LogAddress {
     /// Returns the address of a record at `lsn` in `log`.
@@ -98,19 +98,19 @@ impl LogAddress {
     /// When one of them is too large: there are at most 256 logs, of at most 64 PiB.
     #[inline]
     pub const fn of(log: LogId, lsn: Lsn) -> Self {
-        assert!(log.0 < 256 && lsn.0 < 1 << PLACE_LSN_BITS, "a place holds the log and the LSN");
-        Self((log.0 as u64) << PLACE_LSN_BITS | lsn.0)
+        assert!(log.0 < 256 && lsn.0 < 1 << LSN_BITS, "an address holds the log and the LSN");
+        Self((log.0 as u64) << LSN_BITS | lsn.0)
     }
 
     /// Returns the log.
     #[inline]
     pub const fn log(self) -> LogId {
-        LogId((self.0 >> PLACE_LSN_BITS) as u16)
+        LogId((self.0 >> LSN_BITS) as u16)
     }
 
     /// Returns the LSN in that log.
     #[inline]
     pub const fn lsn(self) -> Lsn {
-        Lsn(self.0 & ((1 << PLACE_LSN_BITS) - 1))
+        Lsn(self.0 & ((1 << LSN_BITS) - 1))
     }
 }

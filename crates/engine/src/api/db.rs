@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use duramen_io::{Backend, Disk, RealDisk, RealDiskOptions};
+use duramen_io::{Backend, Disk, MemoryDisk, RealDisk, RealDiskOptions};
 use duramen_sync::{Arc, Reference, References};
 
 use super::metrics;
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::lock::{LockError, LockId, LockMode};
 use crate::metrics::Metrics;
 use crate::open;
-use crate::options::{Isolation, Options};
+use crate::options::{Isolation, LogDevice, Options, Scheme};
 use crate::record::{DeferredFree, Tree};
 use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY, Table};
 use crate::storage::mini_transaction::MiniTransaction;
@@ -71,6 +71,38 @@ impl Db {
         let disk = RealDisk::open(path, RealDiskOptions { backend, direct: options.direct_io })
             .map_err(|error| Error::from(error).in_opening(path))?;
         Self::open_on(Arc::new(disk), options)
+    }
+
+    /// Creates an empty database in memory, for tests and caches: it vanishes with its last handle
+    /// and its last transaction. It behaves as one on disk, with the same locks, logs and errors.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let table = db.table("t")?;
+    /// db.run(|txn| txn.put(&table, b"key", b"value"))
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`], also if the options name persistent memory or an archive;
+    /// [`Error::OpenFailed`].
+    pub fn in_memory(options: Options) -> Result<Self> {
+        options.validate()?;
+        let wrong = |option, what: &str| {
+            let reason = format!("a database in memory has no {what}; open it in a directory");
+            Err(Error::InvalidOption { option, reason })
+        };
+        if options.scheme != Scheme::Wal {
+            return wrong("scheme", "heap of its own");
+        }
+        if options.log_device != LogDevice::File {
+            return wrong("log_device", "ring of its own");
+        }
+        if options.archive.is_some() {
+            return wrong("archive", "log to keep");
+        }
+        Self::open_on(Arc::new(MemoryDisk::empty()), options)
     }
 
     /// Opens the database as [`Db::open`] does, on any kind of disk.
@@ -133,6 +165,11 @@ impl Db {
         if txn.get_raw(CATALOG, name.as_bytes())?.is_some() {
             return Err(Error::TableExists { name: name.to_owned() });
         }
+        self.add_table(txn, name)
+    }
+
+    /// Adds a table in a transaction that holds the catalog, and commits it.
+    fn add_table(&self, mut txn: Txn, name: &str) -> Result<Table> {
         let id = match txn.get_raw(CATALOG, NEXT_TABLE_KEY)? {
             Some(bytes) => catalog::decode_next(&bytes)?,
             None => FIRST_TABLE,
@@ -176,8 +213,17 @@ impl Db {
     /// last. [`Error::Deadlock`] if one of them waits for a lock that the calling thread holds.
     /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        catalog::check_name(name)?;
         let mut txn = self.begin_catalog()?;
+        let table = Self::remove_table(&mut txn, name)?;
+        // Handles are invalidated while the locks are held: a transaction that gets the table lock
+        // next finds the handle invalid.
+        self.engine().tables.drop_table(table);
+        txn.commit_durably()
+    }
+
+    /// Removes a table in a transaction that holds the catalog.
+    fn remove_table(txn: &mut Txn, name: &str) -> Result<TableId> {
+        catalog::check_name(name)?;
         let found = txn.get_raw(CATALOG, name.as_bytes())?;
         let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
         let tree = catalog::decode(&bytes)?;
@@ -190,11 +236,20 @@ impl Db {
         })?;
         txn.delete_raw(CATALOG, name.as_bytes())?;
         txn.free_on_commit(DeferredFree::Tree(tree))?;
-        let engine = Arc::clone(self.engine());
-        // Handles are invalidated while the locks are held: a transaction that gets the table lock
-        // next finds the handle invalid.
-        engine.tables.drop_table(tree.table);
-        txn.commit_durably()
+        Ok(tree.table)
+    }
+
+    /// Removes all records of a table at once, whatever their number; the removal is durable on
+    /// return. Returns the empty table, which is another one than before: transactions that come
+    /// with a handle from before get [`Error::NoSuchTable`].
+    ///
+    /// # Errors
+    /// As [`Db::drop_table`].
+    pub fn truncate_table(&self, name: &str) -> Result<Table> {
+        let mut txn = self.begin_catalog()?;
+        let removed = Self::remove_table(&mut txn, name)?;
+        self.engine().tables.drop_table(removed);
+        self.add_table(txn, name)
     }
 
     /// Returns the names of all tables, sorted.

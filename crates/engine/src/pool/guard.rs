@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use duramen_sync::Backoff;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Backoff, page_trace};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
 use super::Pool;
@@ -28,6 +28,9 @@ pub(crate) struct Optimistic<'a> {
 impl<'a> Optimistic<'a> {
     #[inline]
     pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId, version: Version) -> Self {
+        if cfg!(duramen_trace) {
+            page_trace::visit(id.get(), pool.frames.page(frame));
+        }
         Self { pool, id, frame, version }
     }
 
@@ -181,6 +184,9 @@ impl<'a> Exclusive<'a> {
 
     #[inline]
     fn with_origin(pool: &'a Pool, id: PageId, frame: FrameId, origin: Origin) -> Self {
+        if cfg!(duramen_trace) {
+            page_trace::visit(id.get(), pool.frames.page(frame));
+        }
         let (lines, erased) = (Lines::NONE, Gsn::ZERO);
         let (bytes, prepared) = (pool.frames.page_mut(frame), Cell::new(false));
         Self { pool, id, frame, bytes, has_scratch: false, changed: false, prepared, origin, lines, erased }
@@ -352,6 +358,9 @@ impl Drop for Exclusive<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed {
+            if cfg!(duramen_trace) {
+                page_trace::changed(self.pool.frames.page(self.frame), self.lines.bits());
+            }
             assert_eq!(page::page_id(self), self.id, "a page was changed into another one");
         }
         if self.has_scratch {

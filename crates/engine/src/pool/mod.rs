@@ -121,6 +121,8 @@ pub(crate) struct PoolConfig {
     /// Largest number of pages that the background cleaner writes per second; 0 for no bound. The
     /// bound does not apply to other writers of pages.
     pub(crate) cleaner_pages_per_second: u64,
+    /// Number of dirty pages that the cleaner aims at, instead of that share.
+    pub(crate) dirty_pages: Option<usize>,
     /// Interval at which the cleaner runs when no thread wakes it.
     pub(crate) cleaner_interval: Duration,
 }
@@ -131,6 +133,7 @@ impl Default for PoolConfig {
             frames: 32 * 1024,
             max_dirty_percent: 75,
             cleaner_pages_per_second: 0,
+            dirty_pages: None,
             cleaner_interval: Duration::from_millis(100),
         }
     }

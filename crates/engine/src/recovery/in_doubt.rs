@@ -9,7 +9,6 @@ use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::planted;
 
-use super::malformed::malformed;
 use super::parts::UndoParts;
 use super::prev_chain::{PrevChain, ReadRecords};
 use crate::error::{Error, Result};
@@ -52,22 +51,23 @@ impl InDoubt {
         entry: TxnEntry,
         mut context: Box<Context>,
     ) -> Result<Self> {
+        let medium = records.medium();
         let mut chain = PrevChain::new(entry.last);
         if entry.state == TxnState::Committed {
             let mut frees = Vec::new();
             while let Some(record) = chain.next(records)? {
                 match record.kind {
                     Kind::FreeOnCommit => {
-                        frees.push(DeferredFree::decode(record.payload).map_err(|_| malformed(record.address))?);
+                        frees.push(DeferredFree::decode(record.payload).map_err(|_| medium.malformed(record.address))?);
                     }
                     Kind::Compensation | Kind::Update | Kind::Commit => {}
-                    _ => return Err(malformed(record.address)),
+                    _ => return Err(medium.malformed(record.address)),
                 }
             }
             return Ok(Self::Winner(context, frees));
         }
         while let Some(record) = chain.next(records)? {
-            let malformed = |_| malformed(record.address);
+            let malformed = |_| medium.malformed(record.address);
             match record.kind {
                 Kind::Compensation => {}
                 Kind::Update => {

@@ -7,6 +7,7 @@ use duramen_sync::clock::Instant;
 use duramen_types::LogAddress;
 
 use super::host::RecoveryHost;
+use super::malformed::Medium;
 use super::micros;
 use super::prev_chain::{ReadRecords, Resumable};
 use super::undo::finish_transactions;
@@ -67,5 +68,9 @@ impl ReadRecords for Reader<'_> {
         let (kind, record) = self.from.found.read(&self.from.heap, address)?;
         let record = self.latest.insert(record);
         Ok(PastRecord { address, prev: record.undo_next(), gsn: record.gsn(), kind, payload: record.undo() })
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::Heap(self.from.heap.location().to_owned())
     }
 }

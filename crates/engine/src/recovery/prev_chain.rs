@@ -4,7 +4,7 @@
 use duramen_types::{Gsn, LogAddress};
 use duramen_wal::ReadBack;
 
-use super::malformed::{malformed, read_in_chain};
+use super::malformed::{Medium, malformed, read_in_chain};
 use crate::error::Result;
 use crate::record::{Kind, undo_next};
 use crate::txn_state::log::PastRecord;
@@ -17,6 +17,9 @@ pub(super) trait ReadRecords {
     /// # Errors
     /// [`crate::Error::Corrupt`] if no record of the engine is there.
     fn read(&mut self, address: LogAddress) -> Result<PastRecord<'_>>;
+
+    /// Returns where the records are.
+    fn medium(&self) -> Medium;
 }
 
 /// The transactions that a crash has interrupted.
@@ -32,6 +35,10 @@ impl ReadRecords for ReadBack<'_> {
         let record = read_in_chain(address, ReadBack::read(self, address))?;
         let kind = Kind::from_u8(record.kind).ok_or_else(|| malformed(address))?;
         Ok(PastRecord { address, prev: record.prev, gsn: record.gsn, kind, payload: record.payload })
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::Log
     }
 }
 
@@ -51,13 +58,14 @@ impl PrevChain {
         if self.next.is_zero() {
             return Ok(None);
         }
+        let medium = records.medium();
         let record = records.read(self.next)?;
         if record.gsn >= self.gsn {
-            return Err(malformed(record.address));
+            return Err(medium.malformed(record.address));
         }
         self.gsn = record.gsn;
         self.next = match record.kind {
-            Kind::Compensation => undo_next(record.payload).map_err(|_| malformed(record.address))?,
+            Kind::Compensation => undo_next(record.payload).map_err(|_| medium.malformed(record.address))?,
             _ => record.prev,
         };
         Ok(Some(record))

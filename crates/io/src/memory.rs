@@ -1,10 +1,12 @@
-//! A directory that is only read. Writes are kept in memory and vanish with the disk, so that even
-//! a database that needs recovery can be inspected where nothing can be written.
+//! A disk in memory. What is written vanishes with the disk.
+//!
+//! It begins empty, or as a directory of the operating system that is only read, so that even a
+//! database that needs recovery can be inspected where nothing can be written.
 //!
 //! A file is a *node*: the file of the directory as which it began, if any, and the changes since.
-//! Names that have been created or removed are recorded beside. Nothing is created in the
-//! directory, not even a lock file. The lock is shared, so that any number of processes can read
-//! while none has the database open.
+//! Blocks that were never written take no memory. Names that have been created or removed are
+//! recorded beside. Nothing is created in the directory, not even a lock file. Its lock is shared,
+//! so that any number of processes can read while none has the database open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,6 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::BLOCK_SIZE;
 
@@ -24,10 +27,12 @@ use crate::disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Resul
 /// The file that a process locks when it has the directory for itself.
 const LOCK_FILE: &str = "lock";
 
-/// A directory of the operating system in which nothing is changed.
+/// A disk in memory, which begins empty or as a directory of the operating system.
 #[derive(Clone, Debug)]
-pub struct ReadOnlyDisk {
-    home: PathBuf,
+pub struct MemoryDisk {
+    /// The directory in which nothing is changed.
+    home: Option<PathBuf>,
+    is_locked: Arc<AtomicBool>,
     names: Arc<Mutex<Names>>,
     counters: Arc<Counters>,
 }
@@ -64,15 +69,20 @@ impl fmt::Debug for Contents {
     }
 }
 
-impl ReadOnlyDisk {
-    /// Opens the directory `path`, which must exist.
+impl MemoryDisk {
+    /// Makes an empty disk.
+    pub fn empty() -> Self {
+        Self { home: None, is_locked: Arc::default(), names: Arc::default(), counters: Arc::default() }
+    }
+
+    /// Makes a disk with the files of the directory `path`, which must exist.
     ///
     /// # Errors
     /// The system's error.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn over(path: &Path) -> Result<Self> {
         let home =
             path.canonicalize().map_err(|error| DiskError::system("find", path.display().to_string(), &error))?;
-        Ok(Self { home, names: Arc::default(), counters: Arc::default() })
+        Ok(Self { home: Some(home), ..Self::empty() })
     }
 
     /// Returns whether the system does not let this process write in the directory `path`.
@@ -83,19 +93,25 @@ impl ReadOnlyDisk {
     }
 
     /// Makes the error of a reader while the database is open elsewhere.
-    fn busy(&self) -> DiskError {
+    fn busy(home: &Path) -> DiskError {
         let mut text = String::new();
         // The number is only a hint, so the file may be missing.
-        let _ = fs::File::open(self.path(LOCK_FILE)).and_then(|file| file.take(32).read_to_string(&mut text));
+        let _ = fs::File::open(home.join(LOCK_FILE)).and_then(|file| file.take(32).read_to_string(&mut text));
         let reason = match text.trim().parse::<u32>() {
             Ok(process) => format!("it is open in process {process}"),
             Err(_) => "it is open elsewhere".to_owned(),
         };
-        DiskError::new("lock", self.home.display().to_string(), reason, ErrorKind::ResourceBusy)
+        DiskError::new("lock", home.display().to_string(), reason, ErrorKind::ResourceBusy)
     }
 
+    /// Returns the file or directory called `name` in the directory as which the disk began.
+    fn origin(&self, name: &str) -> Option<PathBuf> {
+        Some(self.home.as_ref()?.join(name))
+    }
+
+    /// Returns the name under which messages show a file.
     fn path(&self, name: &str) -> PathBuf {
-        self.home.join(name)
+        self.origin(name).unwrap_or_else(|| PathBuf::from(name))
     }
 
     fn fail(&self, operation: &str, name: &str, error: &Error) -> DiskError {
@@ -107,7 +123,8 @@ impl ReadOnlyDisk {
         let found = match names.files.get(name) {
             Some(found) => found.clone(),
             None => {
-                let path = self.path(name);
+                let not_found = || self.fail(operation, name, &ErrorKind::NotFound.into());
+                let path = self.origin(name).ok_or_else(not_found)?;
                 let metadata = fs::metadata(&path).map_err(|error| self.fail(operation, name, &error))?;
                 let contents = Contents { len: metadata.len(), original: metadata.len(), blocks: BTreeMap::new() };
                 let node = Arc::new(Node { origin: Some(path), contents: Mutex::new(contents) });
@@ -122,16 +139,19 @@ impl ReadOnlyDisk {
         match names.files.get(name) {
             Some(found) => Ok(found.is_some()),
             None if names.directories.contains(name) => Ok(true),
-            None => self.path(name).try_exists().map_err(|error| self.fail("look for", name, &error)),
+            None => self
+                .origin(name)
+                .map_or(Ok(false), |path| path.try_exists())
+                .map_err(|error| self.fail("look for", name, &error)),
         }
     }
 
     fn has_directory(&self, names: &Names, name: &str) -> bool {
-        name.is_empty() || names.directories.contains(name) || self.path(name).is_dir()
+        name.is_empty() || names.directories.contains(name) || self.origin(name).is_some_and(|path| path.is_dir())
     }
 }
 
-impl Disk for ReadOnlyDisk {
+impl Disk for MemoryDisk {
     fn handle(&self) -> Arc<dyn Disk> {
         Arc::new(self.clone())
     }
@@ -156,7 +176,7 @@ impl Disk for ReadOnlyDisk {
         drop(names);
         let origin = node.origin.as_ref().map(fs::File::open).transpose();
         let origin = origin.map_err(|error| self.fail("open", name, &error))?;
-        Ok(Arc::new(ReadOnlyFile { node, origin, path: self.path(name), counters: Arc::clone(&self.counters) }))
+        Ok(Arc::new(MemoryFile { node, origin, path: self.path(name), counters: Arc::clone(&self.counters) }))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -169,7 +189,12 @@ impl Disk for ReadOnlyDisk {
         let fail = |error: Error| self.fail("list", directory, &error);
         let names = self.names.lock();
         let mut found = BTreeSet::new();
-        match fs::read_dir(self.path(directory)) {
+        let entries = match self.origin(directory) {
+            Some(path) => fs::read_dir(path),
+            None => Err(ErrorKind::NotFound.into()),
+        };
+        match entries {
+            Err(_) if self.home.is_none() && directory.is_empty() => {}
             Err(_) if names.directories.contains(directory) => {}
             Err(error) => return Err(fail(error)),
             Ok(entries) => {
@@ -237,17 +262,24 @@ impl Disk for ReadOnlyDisk {
     }
 
     fn lock(&self) -> Result<DiskLock> {
+        let Some(home) = &self.home else {
+            if self.is_locked.swap(true, Ordering::AcqRel) {
+                let reason = "it is open already".to_owned();
+                return Err(DiskError::new("lock", self.location(), reason, ErrorKind::ResourceBusy));
+            }
+            return Ok(DiskLock::new(Unlock(Arc::clone(&self.is_locked))));
+        };
         // An opener locks the directory as well as the file, which may have been removed.
         let mut locked = Vec::new();
         for name in ["", LOCK_FILE] {
-            let file = match fs::File::open(self.path(name)) {
+            let file = match fs::File::open(home.join(name)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 opened => opened.map_err(|error| self.fail("lock", name, &error))?,
             };
             match file.try_lock_shared() {
                 Ok(()) => locked.push(file),
                 Err(fs::TryLockError::Error(error)) => return Err(self.fail("lock", name, &error)),
-                Err(fs::TryLockError::WouldBlock) => return Err(self.busy()),
+                Err(fs::TryLockError::WouldBlock) => return Err(Self::busy(home)),
             }
         }
         Ok(DiskLock::new(locked))
@@ -258,21 +290,30 @@ impl Disk for ReadOnlyDisk {
     }
 
     fn backend(&self) -> &'static str {
-        "read only"
+        "memory"
     }
 
     fn location(&self) -> String {
-        self.home.display().to_string()
+        self.home.as_ref().map_or_else(|| "memory".to_owned(), |home| home.display().to_string())
     }
 
     fn directory(&self) -> Option<PathBuf> {
-        Some(self.home.clone())
+        self.home.clone()
+    }
+}
+
+/// Unlocks a disk that began empty.
+struct Unlock(Arc<AtomicBool>);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
 /// An open file.
 #[derive(Debug)]
-struct ReadOnlyFile {
+struct MemoryFile {
     node: Arc<Node>,
     origin: Option<fs::File>,
     path: PathBuf,
@@ -281,7 +322,7 @@ struct ReadOnlyFile {
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-impl ReadOnlyFile {
+impl MemoryFile {
     fn write(&self, bytes: &[u8], offset: u64) {
         let mut contents = self.node.contents.lock();
         for (at, block) in (offset..).step_by(BLOCK_SIZE).zip(bytes.chunks_exact(BLOCK_SIZE)) {
@@ -291,7 +332,7 @@ impl ReadOnlyFile {
     }
 }
 
-impl File for ReadOnlyFile {
+impl File for MemoryFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         assert_aligned(buf, offset);
         let contents = self.node.contents.lock();
