@@ -22,6 +22,7 @@
 //! | `contender`, `nvm_bed`, `nvm_disk`, `experiments/nvram` | the schemes for persistent memory beside each other: their options, their databases on either machine, a disk of modelled persistent memory, and the experiments |
 //! | `experiments/traced`, `lru` | experiments on traces of the pages that are visited, which the trace build takes |
 //! | `experiments/simulated`, `simulation` | experiments on simulated machines, of the log buffer alone and of the whole engine |
+//! | `experiments/atom` | hardware undo logging on the event-driven model of `duramen_machine::atom` |
 //! | `experiments/several_logs` | several logs alone, on either machine |
 //! | `bounds`, `calibration` | when a finding counts as reproduced; how far the model deviates |
 //! | `figure`, `plot`, `document`, `outcome`, `result_files` | series and CSV, SVG, the page, what is kept of a run |
@@ -55,7 +56,7 @@ pub use calibration::{Calibrated, calibrate, distance};
 pub use bounds::{Bound, Check, Verdict};
 pub use document::{document, table};
 pub use error::{Error, Result};
-pub use experiment::{About, Context, Effort, Experiment, Findings, SIMULATED, Step, TRACED};
+pub use experiment::{About, Context, EVENT_MODEL, Effort, Experiment, Findings, SIMULATED, Step, TRACED};
 pub use experiments::{EXPERIMENTS, find};
 pub use figure::{Axis, Figure, Series, Shape};
 pub use machine::Machine;

@@ -26,6 +26,11 @@
 //! wait for a page that it never requested, and deadlock. For example, a thread holds page 1,
 //! requests page 2, and finds the frame of page 2 latched by an evictor. The evictor puts page 3
 //! into the frame, and the next holder of page 3 waits for page 1.
+//!
+//! # Frames that are the store
+//! Where frame *n* is page *n* of the store, loading means to check the page in its place, and
+//! there is no eviction. The rules are the same: a thread that misses a page latches its frame, if
+//! no thread holds it, and enters it into the table; the others look the page up again.
 
 use std::time::Duration;
 
@@ -313,10 +318,7 @@ impl Pool {
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
         self.lot.before_blocking();
-        let frame = match self.frames.are_the_store() {
-            true => self.frame_in_store(id)?,
-            false => Some(self.take_frame()?),
-        };
+        let frame = if self.frames.are_the_store() { self.frame_in_store(id)? } else { Some(self.take_frame()?) };
         let Some(frame) = frame else { return Ok(None) };
         let header = self.frames.header(frame);
         header.page.store(id.get(), Ordering::Relaxed);

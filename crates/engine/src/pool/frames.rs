@@ -226,6 +226,10 @@ impl Drop for Frames {
     }
 }
 
+// The documents state what the headers take where each page of a store has one.
+#[cfg(all(target_arch = "x86_64", not(any(duramen_loom, duramen_machine))))]
+const _: () = assert!(size_of::<CachePadded<Header>>() == 128);
+
 /// Returns `None` when the system cannot provide the memory.
 fn new_headers(count: usize) -> Option<Box<[CachePadded<Header>]>> {
     let mut headers = Vec::new();

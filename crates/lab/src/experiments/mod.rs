@@ -9,6 +9,7 @@ mod a1_elr_skew;
 mod a2_elr_tpcc;
 mod a3_switches;
 mod a4_pipelining;
+pub(crate) mod atom;
 mod bank;
 mod n9_recovery;
 mod nvram;
@@ -61,6 +62,15 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &nvram::Barriers(World::Simulated),
     &nvram::BreakEven(World::Native),
     &nvram::BreakEven(World::Simulated),
+    &atom::Small,
+    &atom::Large,
+    &atom::Full,
+    &atom::Sourced,
+    &atom::Redo,
+    &atom::Entries,
+    &atom::Latency,
+    &atom::Collation,
+    &atom::Crashes,
 ];
 
 /// Returns the experiment for the claim `id`, in capitals or not.

@@ -82,6 +82,13 @@ fn n9_goes_through() {
 }
 
 #[test]
+fn experiments_on_the_event_model_go_through() {
+    for id in ["T3", "T5", "T7", "T9"] {
+        goes_through(id);
+    }
+}
+
+#[test]
 fn p1_goes_through() {
     goes_through("P1");
 }
@@ -98,7 +105,7 @@ fn p7_goes_through() {
 
 #[cfg(duramen_trace)]
 #[test]
-fn p2_to_p4_go_through() {
+fn traced_experiments_go_through() {
     // One after the other: the recorder is the process's.
     ["P2", "P3", "P4"].into_iter().for_each(goes_through);
 }
