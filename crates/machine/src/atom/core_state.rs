@@ -151,4 +151,3 @@ impl Core {
         format!("{:?} of {}, waits for {:?}", self.queue.front().map(|entry| entry.kind), self.queue.len(), self.head)
     }
 }
-

@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
+use super::core_state::{Entry, Kind, Wait};
 use super::cpu::Ask;
 use super::events::{Event, NO_SLOT, Request, Want};
 use super::mesh::Node;
 use super::nvm::word_of;
-use super::core_state::{Entry, Kind, Wait};
 use super::system::{STACK_LINES, System};
 use super::{Cycle, LINE_BYTES, Scope};
 

@@ -81,7 +81,7 @@ pub enum Design {
     Base,
     /// Undo log; a store completes when the controller has locked its line (III-C).
     Atom,
-    /// As [`Design::Atom`]; of lines fetched for a store, the controller logs what it reads (III-D).
+    /// As [`Design::Atom`]; of lines fetched for a store, controllers log what they read (III-D).
     AtomOpt,
     /// No log; updates are flushed but not atomic.
     NonAtomic,
@@ -106,7 +106,7 @@ impl Design {
 /// Which stores of a region are logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// All of them, those to the stack too: one for every ten instructions. The paper has no filter.
+    /// All of them, with those to the stack: one for ten instructions. The paper has no filter.
     All,
     /// Those of the programs' data.
     Persistent,

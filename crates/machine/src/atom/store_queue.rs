@@ -2,10 +2,10 @@
 //! initiates a log write for the first store of an update to each line.
 
 use super::core_state::{Entry, Head, Kind, Wait};
-use super::queues::{Purpose, Write};
 use super::events::{Event, Want};
 use super::mesh::Node;
 use super::nvm::set_word_of;
+use super::queues::{Purpose, Write};
 use super::system::System;
 use super::{Cycle, Design, Fault, LINE_BYTES};
 

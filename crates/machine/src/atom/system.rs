@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use super::cache::Cache;
 use super::backend::Backend;
+use super::cache::Cache;
 use super::core_state::{Core, LockState};
 use super::counters::Counters;
 use super::cpu::{Cpu, Mailbox};
