@@ -112,7 +112,69 @@ fn work_with_large_values(used: Use) {
     db.drop_table("t").unwrap();
     let report = db.check().unwrap();
     assert!(report.is_ok(), "{:?}", report.problems);
+    let metrics = db.metrics();
+    let pages = metrics.heap.unwrap().pages;
+    assert_eq!(metrics.pool_pages == pages, used.residence == Residence::Direct, "{pages} pages: {used:?}");
     db.close().unwrap();
+}
+
+/// Threads that change the same pages while others read them without latches: a reader sees whole
+/// transactions, whatever is copied to and from the heap meanwhile.
+#[test]
+fn readers_and_writers_share_pages() {
+    for used in Use::all() {
+        let home = tempfile::tempdir().unwrap();
+        let options = used.of(in_file(&home.path().join("heap"), 16 * MIB));
+        let db = Db::open(home.path().join("db"), options.clone()).unwrap();
+        let table = db.create_table("t").unwrap();
+        let sum_of = |db: &Db, table: &duramen::Table| {
+            let mut txn = db.begin();
+            let values: Vec<u64> = txn.scan(table, ..).map(|found| number(&found.unwrap().1)).collect();
+            (values.len(), values.iter().sum::<u64>())
+        };
+        for key in 0..200_u32 {
+            db.run(|txn| txn.put(&table, &key.to_be_bytes(), &value(100, key))).unwrap();
+        }
+        std::thread::scope(|scope| {
+            for thread in 0..3_u32 {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    for round in 0..300_u32 {
+                        let (from, to) = ((round * 7 + thread) % 200, (round * 13 + 5 * thread + 1) % 200);
+                        if from == to {
+                            continue;
+                        }
+                        db.run(|txn| {
+                            let [less, more] = [from, to].map(|key| key.to_be_bytes());
+                            let taken = number(&txn.get_for_update(table, &less)?.unwrap()).min(1);
+                            let before = number(&txn.get_for_update(table, &less)?.unwrap());
+                            txn.put(table, &less, &value(before - taken, round))?;
+                            let before = number(&txn.get_for_update(table, &more)?.unwrap());
+                            txn.put(table, &more, &value(before + taken, round))
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+            let (db, table) = (&db, &table);
+            scope.spawn(move || (0..40).for_each(|_| assert_eq!(sum_of(db, table), (200, 20_000), "{used:?}")));
+        });
+        // As a kill would.
+        drop(db);
+        let db = Db::open(home.path().join("db"), used.other().of(in_file(&home.path().join("heap"), 16 * MIB)));
+        let db = db.unwrap();
+        assert_eq!(sum_of(&db, &db.open_table("t").unwrap()), (200, 20_000), "{used:?}");
+        assert!(db.check().unwrap().is_ok());
+    }
+}
+
+/// A value whose length varies, so that records move within their pages.
+fn value(number: u64, length: u32) -> Vec<u8> {
+    [&number.to_le_bytes()[..], &vec![7; length as usize % 90]].concat()
+}
+
+fn number(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value[..8].try_into().unwrap())
 }
 
 /// With the fewest barriers exactly two for each change, with those of the paper six; one for the

@@ -32,6 +32,7 @@ pub struct Heap {
 
 #[derive(Debug)]
 struct Slots {
+    #[allow(clippy::vec_box, reason = "an update is large, and moves out and in with each transaction")]
     free: Vec<Box<Update>>,
     /// The threads that have one.
     owners: Vec<u64>,

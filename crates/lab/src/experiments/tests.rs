@@ -105,7 +105,7 @@ fn p7_goes_through() {
 
 #[cfg(duramen_trace)]
 #[test]
-fn p2_to_p4_go_through() {
+fn traced_experiments_go_through() {
     // One after the other: the recorder is the process's.
     ["P2", "P3", "P4"].into_iter().for_each(goes_through);
 }
