@@ -200,7 +200,7 @@ impl System {
         let bytes = (address..address + len as u64).map(|at| {
             let word = self.queued_word(c, at & !7);
             let line = &self.values.coherent[(at / LINE_BYTES as u64) as usize];
-            let word = word.unwrap_or_else(|| word_of(line, at as usize % LINE_BYTES & !7));
+            let word = word.unwrap_or_else(|| word_of(line, (at as usize % LINE_BYTES) & !7));
             word.to_le_bytes()[at as usize % 8]
         });
         let bytes: Vec<u8> = bytes.collect();
