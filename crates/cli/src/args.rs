@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
 use duramen::pmem::Domain;
-use duramen::{CommitMode, Gsn, InsertDesign, Isolation, Partition, RestoreTo, Timestamp};
+use duramen::{Barriers, CommitMode, Gsn, InsertDesign, Isolation, Partition, Residence, RestoreTo, Timestamp};
 
 use crate::axes;
 use crate::failure::EXIT_CODES;
@@ -114,9 +114,23 @@ pub(crate) struct HeapArgs {
     /// The part of a new heap that is for journals, in MiB [default: a sixteenth, at most 256]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) journal_mb: Option<u64>,
+    /// Persist barriers of a change in a heap: fewest (2), paper (6, the protocol of the paper, for
+    /// comparison); may differ from one opening to the next [default: fewest]
+    #[arg(long, value_name = "PROTOCOL", value_parser = axes::barriers)]
+    pub(crate) barriers: Option<Barriers>,
+    /// Where pages of a heap are read: cached (in copies in DRAM, as many as --pool-mb holds),
+    /// direct (in the heap); may differ from one opening to the next [default: cached]
+    #[arg(long, value_name = "WHERE", value_parser = axes::residence)]
+    pub(crate) residence: Option<Residence>,
     /// Make each barrier of the heap take this many nanoseconds, to model slower memory
     #[arg(long, value_name = "NS", value_parser = value_parser!(u64).range(0..=1_000_000_000))]
     pub(crate) barrier_ns: Option<u64>,
+}
+
+impl HeapArgs {
+    /// No option.
+    const NONE: Self =
+        Self { scheme: None, heap_mb: None, journal_mb: None, barriers: None, residence: None, barrier_ns: None };
 }
 
 /// The device for the end of the log.
@@ -154,7 +168,7 @@ impl OpenArgs {
             no_uring: false,
             archive: None,
             log,
-            heap: HeapArgs { scheme: None, heap_mb: None, journal_mb: None, barrier_ns: None },
+            heap: HeapArgs::NONE,
         }
     }
 }
@@ -254,6 +268,9 @@ pub(crate) struct BenchArgs {
     /// Take a checkpoint each time the log has grown by this many MiB [default: 256]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) checkpoint_mb: Option<u64>,
+    /// Number of dirty pages that the page cleaner aims at [default: three quarters of the pool]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1 << 40))]
+    pub(crate) dirty_pages: Option<u64>,
     /// Size of the segment files of a new log, in MiB [default: 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) segment_mb: Option<u64>,

@@ -4,7 +4,7 @@
 use std::str::FromStr;
 
 use duramen::pmem::Domain;
-use duramen::{CommitMode, InsertDesign, Isolation, MAX_LOGS, Partition};
+use duramen::{Barriers, CommitMode, InsertDesign, Isolation, MAX_LOGS, Partition, Residence};
 use duramen_workloads::selection::NAMES;
 
 /// An option with named values.
@@ -38,6 +38,8 @@ const LOG_DEVICE: Axis = Axis { offered: &["file", "nvm"], absent: &[] };
 const DOMAIN: Axis = Axis { offered: &["durable-cache", "volatile-cache"], absent: &[] };
 const SCHEME: Axis =
     Axis { offered: &["wal", "in-place"], absent: &["nvram-group-commit", "pcm-logging", "pcm-basic", "no-pcm"] };
+const BARRIERS: Axis = Axis { offered: &["fewest", "paper"], absent: &[] };
+const RESIDENCE: Axis = Axis { offered: &["cached", "direct"], absent: &[] };
 const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"], absent: &[] };
 
 impl Axis {
@@ -87,6 +89,14 @@ pub(crate) fn log_device(name: &str) -> Result<&'static str, String> {
 
 pub(crate) fn scheme(name: &str) -> Result<&'static str, String> {
     SCHEME.choose(name)
+}
+
+pub(crate) fn barriers(name: &str) -> Result<Barriers, String> {
+    BARRIERS.parse(name)
+}
+
+pub(crate) fn residence(name: &str) -> Result<Residence, String> {
+    RESIDENCE.parse(name)
 }
 
 pub(crate) fn domain(name: &str) -> Result<Domain, String> {

@@ -37,13 +37,14 @@ pub(crate) fn scheme(dir: &Path, open: &OpenArgs) -> &'static str {
 fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
     let (has_heap, has_ring) = (scheme == "in-place", open.log.log_device == "nvm");
     let heap = &open.heap;
-    let of_heap = [heap.heap_mb.is_some(), heap.journal_mb.is_some(), heap.barrier_ns.is_some()];
+    let sizes = [heap.heap_mb, heap.journal_mb, heap.barrier_ns];
+    let is_of_heap = sizes.iter().any(Option::is_some) || heap.barriers.is_some() || heap.residence.is_some();
     let of_both = [open.log.domain.is_some(), !open.log.region.is_empty()];
     let usage = |reason: &str| Err(Failure::Usage(reason.to_owned()));
     match () {
-        () if !has_heap && of_heap.contains(&true) => {
-            usage("`--heap-mb`, `--journal-mb` and `--barrier-ns` require `--scheme in-place`")
-        }
+        () if !has_heap && is_of_heap => usage(
+            "`--heap-mb`, `--journal-mb`, `--barriers`, `--residence` and `--barrier-ns` require `--scheme in-place`",
+        ),
         () if !has_ring && open.log.ring_mb.is_some() => usage("`--ring-mb` requires `--log-device nvm`"),
         () if !has_heap && !has_ring && of_both.contains(&true) => {
             usage("`--domain` and `--region` require `--log-device nvm` or `--scheme in-place`")
@@ -103,6 +104,8 @@ fn heap(dir: &Path, open: &OpenArgs) -> HeapOptions {
     let megabytes = open.heap.heap_mb.unwrap_or(if path.exists() { 2 } else { 1024 });
     HeapOptions {
         journal_bytes: open.heap.journal_mb.map(|megabytes| megabytes << 20),
+        barriers: open.heap.barriers.unwrap_or_default(),
+        residence: open.heap.residence.unwrap_or_default(),
         // A user who measures on memory that is not persistent gets a warning and no error.
         survive: Survive::Process,
         timing: Timing { barrier: Duration::from_nanos(open.heap.barrier_ns.unwrap_or(0)), ..Timing::NONE },

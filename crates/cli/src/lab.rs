@@ -4,11 +4,13 @@ use std::io::Write;
 use std::path::Path;
 
 use comfy_table::{ContentArrangement, Table, presets};
-use duramen_lab::{Calibrated, Check, EXPERIMENTS, Effort, Experiment, Outcome, SIMULATED, Verdict};
+use duramen_lab::{Calibrated, Check, EXPERIMENTS, Effort, Experiment, Outcome, SIMULATED, TRACED, Verdict};
 use serde::Serialize;
 
 use crate::args::{Lab, LabArgs};
 use crate::failure::{Failure, Result};
+#[cfg(not(duramen_machine))]
+use crate::other_build::{self, Build};
 use crate::progress::Narrator;
 
 /// Columns of a table where the width of the terminal is unknown.
@@ -23,20 +25,30 @@ pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
                 (true, _) => Effort::Quick,
                 _ => Effort::Full,
             };
-            let (simulated, native): (Vec<_>, Vec<_>) =
+            let (simulated, others): (Vec<_>, Vec<_>) =
                 chosen(ids)?.into_iter().partition(|experiment| experiment.about().world == SIMULATED);
+            let (traced, native): (Vec<_>, Vec<_>) =
+                others.into_iter().partition(|experiment| experiment.about().world == TRACED);
             #[cfg(not(duramen_machine))]
             if !simulated.is_empty() {
-                elsewhere(&simulated, effort, directory, out)?;
+                elsewhere(Build::Machine, &simulated, effort, directory, out)?;
             }
             #[cfg(duramen_machine)]
             run(&simulated, effort, directory, out)?;
-            if cfg!(not(duramen_machine)) {
+            #[cfg(not(any(duramen_machine, duramen_trace)))]
+            if !traced.is_empty() {
+                elsewhere(Build::Trace, &traced, effort, directory, out)?;
+            }
+            #[cfg(duramen_trace)]
+            run(&traced, effort, directory, out)?;
+            if cfg!(not(any(duramen_machine, duramen_trace))) {
                 run(&native, effort, directory, out)?;
-            } else if !native.is_empty() {
+            } else if let Some(experiment) =
+                native.first().or(if cfg!(duramen_machine) { traced.first() } else { None })
+            {
                 return Err(Failure::Usage(format!(
-                    "{} runs natively, but this is the machine build; use the normal build",
-                    native[0].about().id
+                    "{} runs natively, but this is the machine build or the trace build; use the normal build",
+                    experiment.about().id
                 )));
             }
             match figures {
@@ -49,9 +61,10 @@ pub(crate) fn lab(args: &LabArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// Has the machine build run `experiments`.
+/// Has another build run `experiments`.
 #[cfg(not(duramen_machine))]
 fn elsewhere(
+    build: Build,
     experiments: &[&'static dyn Experiment],
     effort: Effort,
     directory: &Path,
@@ -67,7 +80,7 @@ fn elsewhere(
         Effort::Tiny => Some("--tiny"),
     });
     args.extend(["--out", &directory]);
-    crate::machine_build::run(&args, Narrator::new(false))
+    other_build::run(build, &args, Narrator::new(false))
 }
 
 /// Returns the experiments called `ids`, in the order of the claims, each once.
@@ -185,7 +198,7 @@ fn calibrate(json: bool, out: &mut dyn Write) -> Result<()> {
     #[cfg(duramen_machine)]
     let other = Vec::new();
     #[cfg(not(duramen_machine))]
-    let other = crate::machine_build::calibrated(narrator)?;
+    let other = other_build::calibrated(narrator)?;
     compare(&here, &other, out)
 }
 

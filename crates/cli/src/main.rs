@@ -4,7 +4,7 @@
 //! sentence and an exit code, never a backtrace; the exit codes are in `--help` and in [`failure`].
 //!
 //! `args` has the command line, `axes` states which of the contract's values exist, `failure` has
-//! the exit codes, and `machine_build` brings the machine build up to date and runs it. Each
+//! the exit codes, and `other_build` brings another build up to date and runs it. Each
 //! command has a file. `tests/kill.rs` kills the binary over and over.
 
 mod args;
@@ -18,7 +18,7 @@ mod format;
 mod inspect;
 mod lab;
 #[cfg(not(duramen_machine))]
-mod machine_build;
+mod other_build;
 mod progress;
 mod stats;
 

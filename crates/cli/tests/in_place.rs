@@ -62,6 +62,51 @@ fn check_stats_and_inspect_need_no_options() {
     has(&duramen(&["stats", dir]).exits_with(0), &["heap pages", "barriers", "journals that are free", "recovery:"]);
 }
 
+/// The protocol is chosen for each opening, and the report names it.
+#[test]
+fn the_barriers_of_the_paper_are_three_times_as_many() {
+    let home = new_home();
+    let mut counts = Vec::new();
+    for protocol in ["fewest", "paper", "fewest"] {
+        let args = home.bench(&["--transactions", "100", "--barriers", protocol, "--json"]);
+        let object = object(&duramen(&args).exits_with(0));
+        assert_eq!((&object["barrier_protocol"], &object["audit"]), (&protocol.into(), &"ok".into()));
+        let [changes, barriers] = ["page_changes", "barriers"].map(|name| object[name].as_u64().unwrap());
+        // A commit has one, and a change of the engine itself four instead of six.
+        let each = if protocol == "paper" { 4..=6 } else { 2..=2 };
+        let range = changes * each.start() + 100..=changes * each.end() + 100;
+        assert!(range.contains(&barriers), "{protocol}: {barriers} barriers, {changes} changes");
+        counts.push(barriers);
+    }
+    assert!(counts[1] > 2 * counts[0], "{counts:?}");
+    duramen(&["check", arg(&home.dir)]).exits_with(0);
+    duramen(&home.bench(&["--barriers", "four"])).exits_with(2).says(&["`fewest`, `paper`"]);
+    let with_log = home.path("log");
+    let args = ["bench", "tpcb", "--dir", arg(&with_log), "--barriers", "paper"];
+    duramen(&args).exits_with(2).says(&["`--barriers`", "require `--scheme in-place`"]);
+}
+
+/// Pages that are read in the heap: clients of several threads, audited, with either protocol.
+#[test]
+fn pages_may_be_read_in_the_heap() {
+    let home = new_home();
+    for (residence, protocol) in [("direct", "fewest"), ("cached", "fewest"), ("direct", "paper")] {
+        for workload in ["tpcb", "tpcc", "ycsb:a"] {
+            let mut args = vec!["bench", workload, "--dir", arg(&home.dir), "--rows-per-unit", "200", "--clients", "4"];
+            args.extend(["--scheme", "in-place", "--heap-mb", "64", "--journal-mb", "16"]);
+            args.extend(["--transactions", "300", "--json"]);
+            args.extend(["--residence", residence, "--barriers", protocol]);
+            let object = object(&duramen(&args).exits_with(0));
+            assert_eq!((&object["residence"], &object["audit"]), (&residence.into(), &"ok".into()), "{workload}");
+        }
+        let ran = duramen(&["stats", arg(&home.dir), "--residence", residence]).exits_with(0);
+        has(&ran, &["heap pages"]);
+        duramen(&["check", arg(&home.dir), "--residence", residence]).exits_with(0);
+    }
+    duramen(&home.bench(&["--residence", "direct"])).exits_with(2).says(&["pool_bytes", "no copies"]);
+    duramen(&home.bench(&["--residence", "dram"])).exits_with(2).says(&["`cached`, `direct`"]);
+}
+
 #[test]
 fn the_heap_may_be_elsewhere() {
     let home = new_home();
@@ -201,6 +246,8 @@ fn barriers_are_measured() {
         &["--log-insert", "hybrid"],
         &["--scheme", "in-place"],
         &["--heap-mb", "8"],
+        &["--barriers", "paper"],
+        &["--residence", "direct"],
         &["--barrier-ns", "8"],
         &["--pool-mb", "256"],
         &["--no-direct"],

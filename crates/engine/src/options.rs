@@ -94,6 +94,30 @@ pub enum Scheme {
     InPlace(HeapOptions),
 }
 
+/// The order that a change of pages in a heap imposes on its stores, by persist barriers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Barriers {
+    /// The fewest barriers: 2 for each change. One record with a checksum holds how to undo the
+    /// change and the new lines; recovery repeats it (default).
+    #[default]
+    Fewest,
+    /// Those of the paper, for comparison: 6 for each change. 2 make an undo entry durable, and 4
+    /// update the pages under a log of their old lines (Storage management in the NVRAM era, figure
+    /// 2).
+    Paper,
+}
+
+/// Where the pages of a heap are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Residence {
+    /// In copies in DRAM ([`Options::pool_bytes`]), as over a data file (default).
+    #[default]
+    Cached,
+    /// In the heap itself. DRAM holds only 128 bytes for each page of the heap. For memory that is
+    /// about as fast to read as DRAM.
+    Direct,
+}
+
 /// The heap in persistent memory that holds the pages of a database and the journals of its
 /// transactions. It belongs to the database as its files do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,6 +133,11 @@ pub struct HeapOptions {
     /// are for transactions, and each transaction that writes needs 64 KiB, or more if it changes
     /// much. An existing heap keeps its journals.
     pub journal_bytes: Option<u64>,
+    /// The protocol of a change. It may differ from one opening to the next: recovery reads what
+    /// either has left.
+    pub barriers: Barriers,
+    /// Where pages are read. It may differ from one opening to the next.
+    pub residence: Residence,
     /// The persistence domain on which the heap relies.
     pub domain: Domain,
     /// What acknowledged commits must survive: if the platform cannot guarantee this, the database
@@ -133,6 +162,8 @@ impl HeapOptions {
             source,
             bytes,
             journal_bytes: None,
+            barriers: Barriers::default(),
+            residence: Residence::default(),
             domain,
             survive: Survive::default(),
             stated: None,
@@ -175,6 +206,8 @@ names!(
     Partition, "log_partition",
     "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page
 );
+names!(Barriers, "barriers", "fewest" => Self::Fewest, "paper" => Self::Paper);
+names!(Residence, "residence", "cached" => Self::Cached, "direct" => Self::Direct);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:
@@ -281,6 +314,12 @@ pub struct Options {
     /// The most pages that the background cleaner writes per second; `None` (default) is as many as
     /// needed.
     pub cleaner_pages_per_second: Option<u32>,
+    /// Number of dirty pages that the background cleaner aims at: while there are more, it writes
+    /// the page that has been dirty the longest. Few dirty pages and a small
+    /// [`Options::checkpoint_bytes`] keep recovery short, at the price of more writes (Storage
+    /// management in the NVRAM era, section 4). `None` (default) lets three quarters of the pool
+    /// become dirty.
+    pub dirty_pages: Option<usize>,
     /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
     /// I/O is buffered).
     pub direct_io: bool,
@@ -322,6 +361,7 @@ impl Default for Options {
             lock_wait_limit: Some(Duration::from_secs(10)),
             run_async_threads: 8,
             cleaner_pages_per_second: None,
+            dirty_pages: None,
             direct_io: true,
             io_uring: true,
         }
@@ -449,6 +489,9 @@ impl Options {
         if self.cleaner_pages_per_second == Some(0) {
             return wrong("cleaner_pages_per_second", "must not be zero; `None` means no limit".into());
         }
+        if self.dirty_pages == Some(0) {
+            return wrong("dirty_pages", "must not be zero; `None` means three quarters of the pool".into());
+        }
         Ok(())
     }
 }
@@ -473,6 +516,14 @@ impl Options {
             return wrong("scheme", "anonymous memory cannot be opened again: name a file or device for the heap");
         }
         let usual = Self::default();
+        if heap.residence == Residence::Direct {
+            if self.pool_bytes != usual.pool_bytes {
+                return wrong("pool_bytes", "with the residence `direct` there are no copies: leave the option out");
+            }
+            if !heap.timing.read.is_zero() {
+                return wrong("scheme", "with the residence `direct` no call reads that could be delayed");
+            }
+        }
         if self.commit == CommitMode::Async {
             return wrong(
                 "commit",
@@ -516,6 +567,9 @@ impl Options {
         }
         if self.cleaner_pages_per_second.is_some() {
             return wrong("cleaner_pages_per_second", "with the scheme `in-place` no page is ever dirty: leave it out");
+        }
+        if self.dirty_pages.is_some() {
+            return wrong("dirty_pages", "with the scheme `in-place` no page is ever dirty: leave it out");
         }
         if self.checkpoint_bytes != usual.checkpoint_bytes {
             return wrong("checkpoint_bytes", "the scheme `in-place` takes no checkpoints: leave the option out");

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use duramen::pmem::{Domain, SimMemory, Source, Survive, Survivors};
-use duramen::{Db, Error, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
+use duramen::pmem::{Domain, Power, SimMemory, Source, Survive, Survivors};
+use duramen::{Barriers, Db, Error, HeapOptions, LogDevice, NvmOptions, Options, Residence, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 use duramen_test_support::block_on;
@@ -18,6 +18,37 @@ fn in_file(path: &Path, bytes: u64) -> Options {
 fn in_memory(memory: &SimMemory) -> Options {
     let heap = HeapOptions::new(Source::Simulated(memory.clone()), memory.len(), memory.domain());
     Options { scheme: Scheme::InPlace(heap), pool_bytes: 1 << 20, ..Options::default() }
+}
+
+/// How a heap is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Use {
+    barriers: Barriers,
+    residence: Residence,
+}
+
+impl Use {
+    fn all() -> impl Iterator<Item = Self> {
+        let residences = [Residence::Cached, Residence::Direct];
+        residences
+            .into_iter()
+            .flat_map(|residence| [Barriers::Fewest, Barriers::Paper].map(|barriers| Self { barriers, residence }))
+    }
+
+    /// Everything the other way.
+    fn other(self) -> Self {
+        Self::all().find(|other| other.barriers != self.barriers && other.residence != self.residence).unwrap()
+    }
+
+    fn of(self, options: Options) -> Options {
+        let Scheme::InPlace(heap) = options.scheme else { panic!("not in a heap") };
+        let Self { barriers, residence } = self;
+        let pool_bytes = match residence {
+            Residence::Cached => options.pool_bytes,
+            Residence::Direct => Options::default().pool_bytes,
+        };
+        Options { scheme: Scheme::InPlace(HeapOptions { barriers, residence, ..heap }), pool_bytes, ..options }
+    }
 }
 
 fn barriers(db: &Db) -> u64 {
@@ -53,9 +84,13 @@ fn what_is_committed_is_there_after_closing_and_after_a_kill() {
 
 #[test]
 fn large_values_dropped_tables_and_savepoints_work() {
+    Use::all().for_each(work_with_large_values);
+}
+
+fn work_with_large_values(used: Use) {
     let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
     let disk = SimDisk::new(1);
-    let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
+    let db = Db::open_on(Arc::new(disk), used.of(in_memory(&memory))).unwrap();
     let table = db.create_table("t").unwrap();
     let large = vec![7; 100_000];
     let mut txn = db.begin();
@@ -77,14 +112,84 @@ fn large_values_dropped_tables_and_savepoints_work() {
     db.drop_table("t").unwrap();
     let report = db.check().unwrap();
     assert!(report.is_ok(), "{:?}", report.problems);
+    let metrics = db.metrics();
+    let pages = metrics.heap.unwrap().pages;
+    assert_eq!(metrics.pool_pages == pages, used.residence == Residence::Direct, "{pages} pages: {used:?}");
     db.close().unwrap();
 }
 
-/// Exactly two barriers for each change and one for the commit.
+/// Threads that change the same pages while others read them without latches: a reader sees whole
+/// transactions, whatever is copied to and from the heap meanwhile.
+#[test]
+fn readers_and_writers_share_pages() {
+    for used in Use::all() {
+        let home = tempfile::tempdir().unwrap();
+        let options = used.of(in_file(&home.path().join("heap"), 16 * MIB));
+        let db = Db::open(home.path().join("db"), options.clone()).unwrap();
+        let table = db.create_table("t").unwrap();
+        let sum_of = |db: &Db, table: &duramen::Table| {
+            let mut txn = db.begin();
+            let values: Vec<u64> = txn.scan(table, ..).map(|found| number(&found.unwrap().1)).collect();
+            (values.len(), values.iter().sum::<u64>())
+        };
+        for key in 0..200_u32 {
+            db.run(|txn| txn.put(&table, &key.to_be_bytes(), &value(100, key))).unwrap();
+        }
+        std::thread::scope(|scope| {
+            for thread in 0..3_u32 {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    for round in 0..300_u32 {
+                        let (from, to) = ((round * 7 + thread) % 200, (round * 13 + 5 * thread + 1) % 200);
+                        if from == to {
+                            continue;
+                        }
+                        db.run(|txn| {
+                            let [less, more] = [from, to].map(|key| key.to_be_bytes());
+                            let taken = number(&txn.get_for_update(table, &less)?.unwrap()).min(1);
+                            let before = number(&txn.get_for_update(table, &less)?.unwrap());
+                            txn.put(table, &less, &value(before - taken, round))?;
+                            let before = number(&txn.get_for_update(table, &more)?.unwrap());
+                            txn.put(table, &more, &value(before + taken, round))
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+            let (db, table) = (&db, &table);
+            scope.spawn(move || (0..40).for_each(|_| assert_eq!(sum_of(db, table), (200, 20_000), "{used:?}")));
+        });
+        // As a kill would.
+        drop(db);
+        let db = Db::open(home.path().join("db"), used.other().of(in_file(&home.path().join("heap"), 16 * MIB)));
+        let db = db.unwrap();
+        assert_eq!(sum_of(&db, &db.open_table("t").unwrap()), (200, 20_000), "{used:?}");
+        assert!(db.check().unwrap().is_ok());
+    }
+}
+
+/// A value whose length varies, so that records move within their pages.
+fn value(number: u64, length: u32) -> Vec<u8> {
+    [&number.to_le_bytes()[..], &vec![7; length as usize % 90]].concat()
+}
+
+fn number(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value[..8].try_into().unwrap())
+}
+
+/// With the fewest barriers exactly two for each change, with those of the paper six; one for the
+/// commit.
 #[test]
 fn barriers_are_counted() {
+    for used in Use::all() {
+        count_barriers(used, if used.barriers == Barriers::Paper { 6 } else { 2 });
+    }
+}
+
+fn count_barriers(used: Use, each: u64) {
     let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
-    let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory)).unwrap();
+    let options = used.of(in_memory(&memory));
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
     let table = db.create_table("t").unwrap();
     db.run(|txn| txn.put(&table, b"key", b"value")).unwrap();
     for changes in [1, 2, 10] {
@@ -93,20 +198,33 @@ fn barriers_are_counted() {
         for _ in 0..changes {
             txn.put(&table, b"key", b"other").unwrap();
         }
-        assert_eq!(barriers(&db) - before, 2 * changes);
+        assert_eq!(barriers(&db) - before, each * changes);
         txn.commit().unwrap();
-        assert_eq!(barriers(&db) - before, 2 * changes + 1);
+        assert_eq!(barriers(&db) - before, each * changes + 1);
     }
     let before = barriers(&db);
     let mut txn = db.begin();
     txn.put(&table, b"key", b"undone").unwrap();
     txn.abort().unwrap();
-    assert_eq!(barriers(&db) - before, 2 + 2 + 1);
+    assert_eq!(barriers(&db) - before, each + each + 1);
     let before = barriers(&db);
     let mut txn = db.begin();
     txn.get(&table, b"key").unwrap();
     txn.commit().unwrap();
     assert_eq!(barriers(&db), before, "readers need none");
+    // Nothing but changes of transactions and of the engine itself, deferred frees and commits: a
+    // change of the engine is never undone, so the paper's protocol saves its undo entry.
+    let (before, changes) = (barriers(&db), db.metrics().heap.unwrap().changes);
+    let mut txn = db.begin();
+    for number in 0..500_u32 {
+        txn.put(&table, &number.to_be_bytes(), &[3; 100]).unwrap();
+    }
+    let changes = db.metrics().heap.unwrap().changes - changes;
+    let splits = changes - 500;
+    assert!(splits > 5, "{splits}");
+    let of_split = if used.barriers == Barriers::Paper { 4 } else { 2 };
+    assert_eq!(barriers(&db) - before, each * 500 + of_split * splits);
+    txn.commit().unwrap();
 }
 
 /// A transaction that does not fit the journals is refused while it can still be rolled back.
@@ -162,41 +280,102 @@ fn a_full_heap_refuses_and_a_larger_one_goes_on() {
     assert_eq!(db.begin().scan(&db.open_table("t").unwrap(), ..).count(), number as usize + 1000);
 }
 
-/// Every moment of a short run, in both domains, with every kind of image.
+/// Every moment of a short run, in both domains, with every kind of image. The next opening uses
+/// the same barriers or the others.
 #[test]
 fn a_power_cut_at_any_operation_leaves_whole_transactions() {
-    for domain in [Domain::DurableCache, Domain::VolatileCache] {
-        let (_, whole, first, _) = run_until(domain, None);
+    for (domain, used) in combinations() {
+        let (_, whole, first, _) = run_until(domain, used, None);
         let operations = whole.operations() - first;
         let step = if cfg!(debug_assertions) { 7 } else { 1 };
         for at in (0..operations).step_by(step) {
-            let (disk, memory, _, acknowledged) = run_until(domain, Some(at));
-            assert!(memory.is_off(), "{domain}, operation {at} of {operations}");
+            let (disk, memory, _, acknowledged) = run_until(domain, used, Some(at));
+            assert!(memory.is_off(), "{domain}, {used:?}, operation {at} of {operations}");
             for survivors in [Survivors::Nothing, Survivors::Everything, Survivors::Random(at), Survivors::Random(!at)]
             {
                 let memory = memory.crash_image(survivors, None);
                 let disk = disk.crash_image(&CrashChoice::Everything);
-                let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
-                let table = db.open_table("t").unwrap();
-                let mut txn = db.begin();
-                let read = |txn: &mut duramen::Txn, key: &[u8]| {
-                    txn.get(&table, key).unwrap().map(|value| u32::from_le_bytes(value[..4].try_into().unwrap()))
-                };
-                let (one, two) = (read(&mut txn, b"one"), read(&mut txn, b"two"));
-                assert_eq!(one, two, "{domain}, operation {at}, {survivors:?}");
-                let found = one.map_or(0, |number| number + 1);
-                assert!(found == acknowledged || found == acknowledged + 1, "{found} of {acknowledged}");
+                let next = if at % 2 == 0 { used } else { used.other() };
+                let place = format!("{domain}, {used:?}, operation {at}, {survivors:?}, then {next:?}");
+                assert_whole(&disk, &memory, next, acknowledged, &place);
             }
         }
     }
 }
 
+/// Every moment of the recovery of a transaction with several changes of one page, the latest of
+/// which is recorded and, with the barriers of the paper, not made.
+#[test]
+fn a_power_cut_during_recovery_leaves_whole_transactions() {
+    for (domain, used) in combinations() {
+        let (_, whole, first, _) = run_until(domain, used, None);
+        let operations = whole.operations() - first;
+        let step = if cfg!(debug_assertions) { 23 } else { 5 };
+        for at in (0..operations).step_by(step) {
+            let (disk, memory, _, acknowledged) = run_until(domain, used, Some(at));
+            let disk = disk.crash_image(&CrashChoice::Everything);
+            let left = memory.crash_image(Survivors::Random(at), None);
+            let mut cut = at % 13;
+            loop {
+                let disk = disk.crash_image(&CrashChoice::Everything);
+                let power: Arc<dyn Power> = Arc::new(PowerOf(disk.clone()));
+                let memory = left.crash_image(Survivors::Everything, Some(power));
+                memory.crash_at(memory.operations() + cut);
+                drop(Db::open_on(Arc::new(disk.clone()), used.of(in_memory(&memory))));
+                if !memory.is_off() {
+                    break;
+                }
+                let memory = memory.crash_image(Survivors::Random(at + cut), None);
+                let disk = disk.crash_image(&CrashChoice::Random(at));
+                let next = if cut % 2 == 0 { used } else { used.other() };
+                let place = format!("{domain}, {used:?}, operation {at}, cut again after {cut}, then {next:?}");
+                assert_whole(&disk, &memory, next, acknowledged, &place);
+                cut += 13;
+            }
+        }
+    }
+}
+
+/// The power of a disk, which a memory shares.
+struct PowerOf(SimDisk);
+
+impl Power for PowerOf {
+    fn is_on(&self) -> bool {
+        self.0.crashed_in().is_none()
+    }
+
+    fn cut(&self) {
+        self.0.crash();
+    }
+}
+
+fn combinations() -> impl Iterator<Item = (Domain, Use)> {
+    let domains = [Domain::DurableCache, Domain::VolatileCache];
+    domains.into_iter().flat_map(|domain| Use::all().map(move |used| (domain, used)))
+}
+
+/// Opens what a crash left and checks that it has the transactions that were acknowledged, and
+/// perhaps one more, as a whole.
+fn assert_whole(disk: &SimDisk, memory: &SimMemory, used: Use, acknowledged: u32, place: &str) {
+    let options = used.of(in_memory(memory));
+    let db = Db::open_on(Arc::new(disk.clone()), options).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let table = db.open_table("t").unwrap();
+    let mut txn = db.begin();
+    let read = |txn: &mut duramen::Txn, key: &[u8]| {
+        txn.get(&table, key).unwrap().map(|value| u32::from_le_bytes(value[..4].try_into().unwrap()))
+    };
+    let (one, two) = (read(&mut txn, b"one"), read(&mut txn, b"two"));
+    assert_eq!(one, two, "{place}");
+    let found = one.map_or(0, |number| number + 1);
+    assert!(found == acknowledged || found == acknowledged + 1, "{place}: {found} of {acknowledged}");
+}
+
 /// Runs transactions; the power goes off `at` operations after the table has been made. Returns at
 /// which operation that was, and how many transactions were acknowledged before the power went off.
-fn run_until(domain: Domain, at: Option<u64>) -> (SimDisk, SimMemory, u64, u32) {
+fn run_until(domain: Domain, used: Use, at: Option<u64>) -> (SimDisk, SimMemory, u64, u32) {
     let disk = SimDisk::new(1);
     let memory = SimMemory::new(2 * MIB, domain);
-    let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory)).unwrap();
+    let db = Db::open_on(Arc::new(disk.clone()), used.of(in_memory(&memory))).unwrap();
     let table = db.create_table("t").unwrap();
     let first = memory.operations();
     if let Some(at) = at {
@@ -206,6 +385,10 @@ fn run_until(domain: Domain, at: Option<u64>) -> (SimDisk, SimMemory, u64, u32) 
     for number in 0..6_u32 {
         let mut txn = db.begin();
         txn.put(&table, b"one", &number.to_le_bytes().repeat(1 + number as usize * 20)).unwrap();
+        if number == 2 {
+            txn.put(&table, b"one", b"overwritten").unwrap();
+            txn.put(&table, b"one", &number.to_le_bytes()).unwrap();
+        }
         txn.put(&table, b"two", &number.to_le_bytes()).unwrap();
         if number == 3 {
             txn.abort().unwrap();
@@ -236,6 +419,7 @@ fn what_needs_a_log_is_refused_before_anything_is_made() {
         ("log_device", Options { log_device: LogDevice::Nvm(nvm), ..good.clone() }),
         ("archive", Options { archive: Some(duramen::Archive::at(home.path().join("a")).unwrap()), ..good.clone() }),
         ("cleaner_pages_per_second", Options { cleaner_pages_per_second: Some(5), ..good.clone() }),
+        ("dirty_pages", Options { dirty_pages: Some(100), ..good.clone() }),
         ("checkpoint_bytes", Options { checkpoint_bytes: 1 << 20, ..good.clone() }),
         ("log", Options { log_max_bytes: 1 << 30, ..good.clone() }),
         ("group_commit", Options { group_commit_transactions: 5, ..good.clone() }),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use duramen::pmem::{Domain, SimMemory, Source, Survive, Survivors};
-use duramen::{Db, Error, HeapOptions, Options, Scheme, inspect};
+use duramen::{Barriers, Db, Error, HeapOptions, Options, Scheme, inspect};
 use duramen_io::{Disk, RealDisk, RealDiskOptions, SimDisk};
 use duramen_sync::Arc;
 use duramen_types::PageId;
@@ -98,6 +98,38 @@ fn what_a_kill_leaves_is_in_the_journals() {
     assert!(records.bytes.is_multiple_of(64) && records.pages[0].1 > 0, "{text}");
     assert!(text.contains("1 active") && text.contains("3 records of"), "{text}");
     open.commit().unwrap();
+}
+
+/// Between the barriers of the paper, a crash leaves a valid page log.
+#[test]
+fn a_valid_page_log_is_shown() {
+    let mut seen = 0;
+    for at in 0..200 {
+        let memory = SimMemory::new(4 * MIB, Domain::DurableCache);
+        let sim = HeapOptions::new(Source::Simulated(memory.clone()), 4 * MIB, Domain::DurableCache);
+        let sim = HeapOptions { barriers: Barriers::Paper, ..sim };
+        let db = Db::open_on(Arc::new(SimDisk::new(1)), options(sim.clone())).unwrap();
+        let table = db.create_table("t").unwrap();
+        memory.crash_at(memory.operations() + at);
+        let mut open = db.begin();
+        open.put(&table, b"key", b"value").unwrap();
+        if !memory.is_off() {
+            break;
+        }
+        let image = memory.crash_image(Survivors::Everything, None);
+        let report = inspect::heap(&HeapOptions { source: Source::Simulated(image), ..sim }).unwrap();
+        let text = report.to_string();
+        assert!(report.problems.is_empty() && report.page_logs.len() <= 1, "{text}");
+        let Some(log) = report.page_logs.first() else { continue };
+        seen += 1;
+        let [(page, lines)] = log.pages.as_ref().unwrap()[..] else { panic!("{text}") };
+        assert!(text.contains("1 valid page logs") && text.contains(&format!("{page} ({lines} lines)")), "{text}");
+        // The undo entry is there, and names the same page without lines.
+        let entries = report.journals.iter().filter(|journal| !journal.is_system);
+        let records: Vec<_> = entries.filter_map(|journal| journal.records.as_ref()).collect();
+        assert!(matches!(&records[..], [records] if records.pages == [(page, 0)]), "{text}");
+    }
+    assert!(seen >= 4, "{seen}");
 }
 
 #[test]

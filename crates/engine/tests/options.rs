@@ -69,6 +69,7 @@ fn nonsense() -> Vec<(&'static str, Change, &'static str)> {
     add("lock_escalation", Box::new(|options| options.lock_escalation = 0), "at least 1");
     add("run_async_threads", Box::new(|options| options.run_async_threads = 0), "at least 1");
     add("cleaner_pages_per_second", Box::new(|options| options.cleaner_pages_per_second = Some(0)), "zero");
+    add("dirty_pages", Box::new(|options| options.dirty_pages = Some(0)), "zero");
     for time in [Duration::from_millis(1001), Duration::MAX] {
         for timing in [
             Timing { write: time, ..Timing::NONE },
@@ -124,6 +125,7 @@ fn no_limit_is_no_nonsense() {
         group_commit_bytes: usize::MAX,
         lock_wait_limit: Some(Duration::MAX),
         cleaner_pages_per_second: Some(u32::MAX),
+        dirty_pages: Some(usize::MAX),
         ..small()
     };
     let db = Db::open(root.path().join("db"), options).unwrap();

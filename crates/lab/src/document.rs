@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::bounds::Verdict;
 use crate::bounds::number;
-use crate::experiment::{Experiment, SIMULATED};
+use crate::experiment::{EVENT_MODEL, Experiment, SIMULATED};
 use crate::experiments::{EXPERIMENTS, find};
 use crate::figure::{Figure, Shape};
 use crate::outcome::{Conditions, Outcome};
@@ -88,7 +88,7 @@ fn section(text: &mut String, outcome: &Outcome) {
         let _ = writeln!(text, "{sentence}");
     }
     let Conditions { seconds, others, machine } = &outcome.conditions;
-    if outcome.world == SIMULATED {
+    if [SIMULATED, EVENT_MODEL].contains(&outcome.world.as_str()) {
         let _ = writeln!(text, "Measured in virtual time: the figures are the same on every host.");
     } else {
         let _ = writeln!(text, "Machine: {machine}; {}. Took {seconds:.0} s.", outcome.world);

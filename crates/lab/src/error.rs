@@ -49,6 +49,12 @@ pub enum Error {
         /// The machine.
         machine: &'static str,
     },
+    /// This build takes no traces.
+    #[error(
+        "a trace of the pages that are visited needs the trace build: RUSTFLAGS=\"--cfg duramen_trace\" \
+         cargo build --release --target-dir target/trace"
+    )]
+    NotTraced,
     /// A run on a simulated machine did not end normally.
     #[error("the simulated machine `{machine}`: {reason}")]
     Simulation {

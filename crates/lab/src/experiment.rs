@@ -7,6 +7,13 @@ use crate::figure::Figure;
 /// Where experiments on a simulated machine run: [`About::world`].
 pub const SIMULATED: &str = "simulated";
 
+/// Where experiments on the event-driven model of ATOM run: in any build, always with the same
+/// figures.
+pub const EVENT_MODEL: &str = "event model";
+
+/// Where experiments run that trace which pages are visited: [`About::world`].
+pub const TRACED: &str = "native, trace build";
+
 /// What an experiment repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct About {

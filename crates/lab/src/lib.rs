@@ -19,7 +19,10 @@
 //! |---|---|
 //! | `experiment`, `run`, `experiments` | what an experiment is, and running it; a file for each, with the TPC-B database (`bank`) and comparisons of systems over numbers of clients (`sweep`) |
 //! | `bed` | a database in a memory file system with a log device of a chosen latency |
+//! | `contender`, `nvm_bed`, `nvm_disk`, `experiments/nvram` | the schemes for persistent memory beside each other: their options, their databases on either machine, a disk of modelled persistent memory, and the experiments |
+//! | `experiments/traced`, `lru` | experiments on traces of the pages that are visited, which the trace build takes |
 //! | `experiments/simulated`, `simulation` | experiments on simulated machines, of the log buffer alone and of the whole engine |
+//! | `experiments/atom` | hardware undo logging on the event-driven model of `duramen_machine::atom` |
 //! | `experiments/several_logs` | several logs alone, on either machine |
 //! | `bounds`, `calibration` | when a finding counts as reproduced; how far the model deviates |
 //! | `figure`, `plot`, `document`, `outcome`, `result_files` | series and CSV, SVG, the page, what is kept of a run |
@@ -27,12 +30,17 @@
 mod bed;
 mod bounds;
 mod calibration;
+mod contender;
 mod document;
 mod error;
 mod experiment;
 mod experiments;
 mod figure;
+#[cfg_attr(not(any(duramen_trace, test)), allow(dead_code, reason = "used by the trace build"))]
+mod lru;
 mod machine;
+mod nvm_bed;
+mod nvm_disk;
 mod outcome;
 mod plot;
 mod result_files;
@@ -48,7 +56,7 @@ pub use calibration::{Calibrated, calibrate, distance};
 pub use bounds::{Bound, Check, Verdict};
 pub use document::{document, table};
 pub use error::{Error, Result};
-pub use experiment::{About, Context, Effort, Experiment, Findings, SIMULATED, Step};
+pub use experiment::{About, Context, EVENT_MODEL, Effort, Experiment, Findings, SIMULATED, Step, TRACED};
 pub use experiments::{EXPERIMENTS, find};
 pub use figure::{Axis, Figure, Series, Shape};
 pub use machine::Machine;

@@ -4,7 +4,7 @@ use duramen_sync::clock::Instant;
 use duramen_sync::usage::Usage;
 
 use crate::error::Result;
-use crate::experiment::{Context, Effort, Experiment, SIMULATED, Step};
+use crate::experiment::{Context, EVENT_MODEL, Effort, Experiment, SIMULATED, Step};
 use crate::machine::{Machine, processor_time};
 use crate::outcome::{Conditions, Outcome};
 
@@ -25,7 +25,7 @@ pub fn run(experiment: &dyn Experiment, effort: Effort, observe: &mut dyn FnMut(
     let about = experiment.about();
     // The files of a run in virtual time must not depend on place and time: they are the same
     // everywhere.
-    let conditions = if about.world == SIMULATED {
+    let conditions = if [SIMULATED, EVENT_MODEL].contains(&about.world) {
         Conditions { seconds: 0.0, others: None, machine: Machine::simulated() }
     } else {
         Conditions { seconds, others, machine: Machine::here() }

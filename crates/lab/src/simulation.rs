@@ -28,3 +28,22 @@ pub(crate) fn run_on<T: 'static>(
         Outcome::Deadlock(threads) => Err(simulation(format!("all its threads wait for each other:\n{threads}"))),
     }
 }
+
+/// Returns the plan of a run on this machine.
+pub(crate) fn plan(machine: &'static str) -> Result<Plan> {
+    let described = Description::named(machine);
+    Ok(Plan::new(described.map_err(|error| Error::Simulation { machine, reason: error.to_string() })?))
+}
+
+/// Returns what a run gave, or why it gave nothing.
+pub(crate) fn finished<'a, T>(machine: &'static str, outcome: &'a Outcome<Result<T>>) -> Result<&'a T> {
+    let reason = match outcome {
+        Outcome::Done(Ok(value)) => return Ok(value),
+        Outcome::Done(Err(error)) => error.to_string(),
+        Outcome::Stopped => "it was stopped".to_owned(),
+        Outcome::Aborted(reason) => reason.clone(),
+        Outcome::OutOfTime(threads) => format!("it ran out of time; its threads:\n{threads}"),
+        Outcome::Deadlock(threads) => format!("all its threads wait for each other:\n{threads}"),
+    };
+    Err(Error::Simulation { machine, reason })
+}

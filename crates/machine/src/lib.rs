@@ -23,8 +23,10 @@
 //! | `description`, `machines/*.toml` | the computers, each parameter with its source |
 //! | `arena`, `line` | a heap and cache-line numbers that are the same on every host |
 //! | `breakdown`, `recorder`, `trace` | where the time went; a readable trace |
+//! | `atom` | a model of its own beside these: hardware undo logging, event by event, with values in memory |
 
 mod arena;
+pub mod atom;
 mod breakdown;
 pub mod cost;
 mod description;

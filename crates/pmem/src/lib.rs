@@ -33,7 +33,7 @@
 //!
 //! # Models
 //! - **Times** ([`Timing`]): delays make ordinary memory as slow as a device that the machine does
-//!   not have.
+//!   not have. [`Model`] is the model alone, for devices of other kinds.
 //! - **Crashes** ([`SimMemory`]): simulated memory records all operations and produces every image
 //!   that a power cut could leave, or a sample of them. A test that checks all images finds a
 //!   forgotten flush or fence.
@@ -84,4 +84,4 @@ pub use numa::{Placed, Placement};
 pub use options::{RegionOptions, Source};
 pub use region::Region;
 pub use survivors::Survivors;
-pub use timing::{STEP, Timing};
+pub use timing::{Model, STEP, Timing};

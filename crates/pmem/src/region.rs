@@ -1,6 +1,7 @@
 //! Regions: opening, writing and reading them.
 
 use std::ops::Range;
+use std::ptr::NonNull;
 
 use duramen_sync::{cost, word};
 
@@ -250,6 +251,14 @@ impl Region {
         // SAFETY: the range is mapped and initialised (zeroed by the system); the caller excludes
         // writers.
         unsafe { std::slice::from_raw_parts(self.mapping.at(range.start), len) }
+    }
+
+    /// Returns the address of the `len` bytes from `at`, which is valid as long as the region. Who
+    /// reads them there must exclude writers, or discard what it has read while there was one. They
+    /// must not be written to: the models would not see it.
+    pub fn address(&self, at: u64, len: usize) -> NonNull<u8> {
+        let range = self.range(at, len);
+        NonNull::new(self.mapping.at(range.start)).expect("a mapping is not at address zero")
     }
 
     /// Lends the `len` bytes from `at` for writing as ordinary memory. After writing, the caller

@@ -43,10 +43,12 @@ impl Timing {
     }
 }
 
-/// The model at work, in ticks.
+/// The model at work: a device whose writers share its bandwidth. A [`Region`](crate::Region) has
+/// one; a program that models a device of another kind makes its own.
 #[derive(Debug)]
-pub(crate) struct Model {
+pub struct Model {
     clock: Ticks,
+    /// Delays, in ticks.
     write: u64,
     barrier: u64,
     read: u64,
@@ -59,8 +61,8 @@ pub(crate) struct Model {
 const MEBIBYTE: u128 = 1 << 20;
 
 impl Model {
-    /// Returns `None` if all delays are zero.
-    pub(crate) fn new(timing: &Timing) -> Option<Self> {
+    /// Returns a device with these delays, or `None` if all of them are zero.
+    pub fn new(timing: &Timing) -> Option<Self> {
         if timing.is_none() {
             return None;
         }
@@ -84,7 +86,7 @@ impl Model {
     }
 
     /// Delays a caller that has written `bytes`.
-    pub(crate) fn wrote(&self, bytes: u64) {
+    pub fn wrote(&self, bytes: u64) {
         let now = self.clock.now();
         let begin = self.reserve(now, bytes);
         self.clock.wait_until(begin.max(now + self.write));
@@ -108,12 +110,12 @@ impl Model {
     }
 
     /// Delays a caller that waits until what it has written is durable.
-    pub(crate) fn barrier(&self) {
+    pub fn barrier(&self) {
         self.pause(self.barrier);
     }
 
     /// Delays a caller that reads.
-    pub(crate) fn read(&self) {
+    pub fn read(&self) {
         self.pause(self.read);
     }
 

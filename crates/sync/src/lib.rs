@@ -8,6 +8,7 @@
 //! | *native* | default | `std` atomics and threads, `parking_lot` locks |
 //! | *loom* | `--cfg duramen_loom` | `loom`'s models, which try every interleaving that the memory model allows |
 //! | *machine* | `--cfg duramen_machine` | simulated threads in virtual time on a simulated multi-socket computer |
+//! | *trace* | `--cfg duramen_trace` | as native, and [`page_trace`] records which pages are visited |
 //!
 //! The annotations of [`cost`] charge the work between two operations on shared memory; they do
 //! nothing in the other builds. Likewise [`trace`] writes lines in the trace of a simulated run,
@@ -29,6 +30,7 @@
 //! | `clock`, `chance`, `split_mix` | time; random numbers and thread numbers; a generator with fixed sequences |
 //! | `plain_cell`, `word` | shared plain memory that models can watch; words of mapped memory |
 //! | `process` | recognizing a forked child |
+//! | `page_trace` | which pages are visited, and which of their lines; empty except in the trace build |
 //! | `cost`, `trace`, `probe` | annotations for simulated runs: work between two operations, trace lines, rare branches; empty natively |
 
 mod backoff;
@@ -46,6 +48,7 @@ mod imp;
 #[cfg(not(any(duramen_loom, duramen_machine)))]
 #[path = "native.rs"]
 mod imp;
+pub mod page_trace;
 pub mod parallel;
 #[cfg(not(duramen_loom))]
 mod plain_cell;

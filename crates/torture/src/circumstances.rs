@@ -36,7 +36,7 @@ impl Circumstances {
             hang: micros(*rng.pick(&[1000, 20_000])),
         });
         let changes = rng.percent(35);
-        let log = if rng.percent(30) { *rng.pick(&LogEnd::ALL[1..]) } else { LogEnd::Files };
+        let log = if rng.percent(30) { LogEnd::in_memory(rng) } else { LogEnd::Files };
         Self { pace, changes, log }
     }
 

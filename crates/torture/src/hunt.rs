@@ -53,13 +53,18 @@ impl fmt::Display for Suite {
 /// it has to be noticed.
 pub fn places(bug: Bug) -> &'static [LogEnd] {
     const VOLATILE: LogEnd = LogEnd::Ring(Domain::VolatileCache);
+    const CACHED: [LogEnd; 4] = [LogEnd::HEAPS[0], LogEnd::HEAPS[1], LogEnd::HEAPS[2], LogEnd::HEAPS[3]];
+    const PAPER: [LogEnd; 2] = [CACHED[2], CACHED[3]];
     match bug {
         Bug::RingFenceDropped => &[LogEnd::Ring(Domain::DurableCache), VOLATILE],
         Bug::OwnLogHardenedOnly => &[LogEnd::Files, VOLATILE],
         // These bugs concern passive group commit.
         _ if Bug::MEMORY.contains(&bug) => &[VOLATILE],
+        // Only the barriers of the paper have page logs, and entries without a change.
+        Bug::PageLogUnfenced | Bug::EntryLeft => &PAPER,
         // Where caches are durable, a fence is still needed; a flush is not.
-        _ if Bug::SCHEMES.contains(&bug) => &LogEnd::HEAPS,
+        // Where pages are read matters to none of these bugs.
+        _ if Bug::SCHEMES.contains(&bug) => &CACHED,
         _ => &[LogEnd::Files],
     }
 }

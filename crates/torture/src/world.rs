@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
-use duramen::{HeapOptions, LogDevice, NvmOptions, Options, Scheme};
+use duramen::{Barriers, HeapOptions, LogDevice, NvmOptions, Options, Residence, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
@@ -19,30 +19,79 @@ pub enum LogEnd {
     Files,
     /// In a ring in persistent memory for each log, on a platform with this domain.
     Ring(Domain),
-    /// There is no log: pages are updated in place in a heap, on a platform with this domain.
-    Heap(Domain),
+    /// There is no log: pages are updated in place in a heap.
+    Heap(HeapKind),
+}
+
+/// What a heap is on, and how it is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeapKind {
+    /// The platform's domain.
+    pub domain: Domain,
+    /// The protocol of a change.
+    pub barriers: Barriers,
+    /// Where pages are read.
+    pub residence: Residence,
+}
+
+impl fmt::Display for HeapKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("heap-")?;
+        if self.barriers != Barriers::default() {
+            write!(f, "{}-", self.barriers)?;
+        }
+        if self.residence != Residence::default() {
+            write!(f, "{}-", self.residence)?;
+        }
+        write!(f, "{}", self.domain)
+    }
 }
 
 impl LogEnd {
     /// All there are.
-    pub const ALL: [Self; 5] = [
-        Self::Files,
-        Self::Ring(Domain::DurableCache),
-        Self::Ring(Domain::VolatileCache),
-        Self::Heap(Domain::DurableCache),
-        Self::Heap(Domain::VolatileCache),
-    ];
+    pub const ALL: [Self; 11] = {
+        let mut all = [Self::Files; 11];
+        (all[1], all[2]) = (Self::RINGS[0], Self::RINGS[1]);
+        let mut heap = 0;
+        while heap < Self::HEAPS.len() {
+            all[3 + heap] = Self::HEAPS[heap];
+            heap += 1;
+        }
+        all
+    };
 
     /// Those of a log in persistent memory.
     pub const RINGS: [Self; 2] = [Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
 
-    /// Those without a log.
-    pub const HEAPS: [Self; 2] = [Self::Heap(Domain::DurableCache), Self::Heap(Domain::VolatileCache)];
+    /// Those without a log: each use of a heap, in both domains.
+    pub const HEAPS: [Self; 8] = {
+        let mut heaps = [Self::Files; 8];
+        let mut number = 0;
+        while number < heaps.len() {
+            let domain = [Domain::DurableCache, Domain::VolatileCache][number % 2];
+            let barriers = [Barriers::Fewest, Barriers::Paper][number / 2 % 2];
+            let residence = [Residence::Cached, Residence::Direct][number / 4];
+            heaps[number] = Self::Heap(HeapKind { domain, barriers, residence });
+            number += 1;
+        }
+        heaps
+    };
+
+    /// Returns a random one in persistent memory: as often a heap as a ring.
+    pub fn in_memory(rng: &mut Rng) -> Self {
+        let end = *rng.pick(&[Self::RINGS[0], Self::RINGS[1], Self::HEAPS[0], Self::HEAPS[1]]);
+        let Self::Heap(HeapKind { domain, .. }) = end else { return end };
+        // How a heap is used has a generator of its own, so the other random choices do not depend
+        // on it.
+        let of_domain = |end: &Self| matches!(end, Self::Heap(kind) if kind.domain == domain);
+        let kinds: Vec<Self> = Self::HEAPS.into_iter().filter(of_domain).collect();
+        *rng.clone().pick(&kinds)
+    }
 
     /// Returns the same for a log without a database.
     pub fn of_log(self) -> Self {
         match self {
-            Self::Heap(domain) => Self::Ring(domain),
+            Self::Heap(kind) => Self::Ring(kind.domain),
             end => end,
         }
     }
@@ -58,7 +107,7 @@ impl fmt::Display for LogEnd {
         match self {
             Self::Files => f.write_str("file"),
             Self::Ring(domain) => write!(f, "{domain}"),
-            Self::Heap(domain) => write!(f, "heap-{domain}"),
+            Self::Heap(kind) => write!(f, "{kind}"),
         }
     }
 }
@@ -79,7 +128,7 @@ pub struct World {
     pub disk: SimDisk,
     /// For each log, if they end in rings; or that of the heap.
     memories: Vec<SimMemory>,
-    has_heap: bool,
+    heap: Option<HeapKind>,
 }
 
 /// Bytes of a heap: images of it are copied often.
@@ -120,14 +169,15 @@ impl World {
         let memories = match end {
             LogEnd::Files => Vec::new(),
             LogEnd::Ring(domain) => (0..logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect(),
-            LogEnd::Heap(domain) => vec![SimMemory::with_power(HEAP_BYTES, domain, power_of(&disk))],
+            LogEnd::Heap(kind) => vec![SimMemory::with_power(HEAP_BYTES, kind.domain, power_of(&disk))],
         };
-        Self { disk, memories, has_heap: matches!(end, LogEnd::Heap(_)) }
+        let heap = if let LogEnd::Heap(kind) = end { Some(kind) } else { None };
+        Self { disk, memories, heap }
     }
 
     /// Returns the rings and the bytes of each, if there are any.
     pub fn rings(&self) -> Option<(LogDevice, usize)> {
-        if self.has_heap {
+        if self.has_heap() {
             return None;
         }
         let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
@@ -138,8 +188,8 @@ impl World {
 
     /// These options, with the log's end where it is here.
     pub fn options(&self, options: &Options) -> Options {
-        if let Some(heap) = self.memories.first().filter(|_| self.has_heap) {
-            return in_heap(options, heap);
+        if let Some(kind) = self.heap {
+            return in_heap(options, &self.memories[0], kind);
         }
         match self.rings() {
             None => options.clone(),
@@ -150,7 +200,7 @@ impl World {
 
     /// Returns whether the database is in a heap.
     pub fn has_heap(&self) -> bool {
-        self.has_heap
+        self.heap.is_some()
     }
 
     /// Returns whether the power is off, so that answers no longer count. Persistent memory does
@@ -245,18 +295,24 @@ impl World {
             memory.crash_image(survivors, power_of(&disk))
         };
         let memories = self.memories.iter().enumerate().map(image).collect();
-        Self { disk, memories, has_heap: self.has_heap }
+        Self { disk, memories, heap: self.heap }
     }
 }
 
 /// Returns these options for a database in a heap, without those that only a log has.
-fn in_heap(options: &Options, heap: &SimMemory) -> Options {
+fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
     let usual = Options::default();
     let source = Source::Simulated(heap.clone());
-    let heap =
-        HeapOptions { journal_bytes: Some(JOURNAL_BYTES), ..HeapOptions::new(source, heap.len(), heap.domain()) };
+    let heap = HeapOptions {
+        journal_bytes: Some(JOURNAL_BYTES),
+        barriers: kind.barriers,
+        residence: kind.residence,
+        ..HeapOptions::new(source, heap.len(), kind.domain)
+    };
+    let is_cached = kind.residence == Residence::Cached;
     Options {
         scheme: Scheme::InPlace(heap),
+        pool_bytes: if is_cached { options.pool_bytes } else { usual.pool_bytes },
         logs: usual.logs,
         log_partition: usual.log_partition,
         log_insert: usual.log_insert,

@@ -83,4 +83,6 @@ hunts! {
     freed_unfenced: FreedUnfenced,
     home_time_ignored: HomeTimeIgnored,
     lease_reused: LeaseReused,
+    page_log_unfenced: PageLogUnfenced,
+    entry_left: EntryLeft,
 }

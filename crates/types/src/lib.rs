@@ -7,6 +7,7 @@ mod checksum;
 mod checksum_words;
 mod ids;
 pub mod planted;
+pub mod undo_record;
 
 pub use checksum::{crc32c, crc32c_append};
 pub use checksum_words::{Block, crc32c_words, crc32c_words_of_three};

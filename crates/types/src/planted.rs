@@ -17,6 +17,7 @@ macro_rules! bugs {
         archive { $($(#[$archive_doc:meta])* $archive:ident,)* }
         files { $($(#[$files_doc:meta])* $files:ident,)* }
         schemes { $($(#[$schemes_doc:meta])* $schemes:ident,)* }
+        regions { $($(#[$regions_doc:meta])* $regions:ident,)* }
     ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,7 @@ macro_rules! bugs {
             $($(#[$archive_doc])* $archive,)*
             $($(#[$files_doc])* $files,)*
             $($(#[$schemes_doc])* $schemes,)*
+            $($(#[$regions_doc])* $regions,)*
         }
 
         impl Bug {
@@ -38,6 +40,7 @@ macro_rules! bugs {
                 $(Bug::$archive,)*
                 $(Bug::$files,)*
                 $(Bug::$schemes,)*
+                $(Bug::$regions,)*
             ];
             /// Those that show when the power goes off, data is damaged, or transactions meet in
             /// any way.
@@ -53,6 +56,8 @@ macro_rules! bugs {
             pub const FILES: &'static [Bug] = &[$(Bug::$files,)*];
             /// Those that show when pages are kept in persistent memory.
             pub const SCHEMES: &'static [Bug] = &[$(Bug::$schemes,)*];
+            /// Those that show in a heap with atomic regions.
+            pub const REGIONS: &'static [Bug] = &[$(Bug::$regions,)*];
         }
     };
 }
@@ -212,6 +217,32 @@ bugs! {
         HomeTimeIgnored,
         /// Each use of a journal has the same lease.
         LeaseReused,
+        /// A page log becomes valid before the old lines in it are durable.
+        PageLogUnfenced,
+        /// Recovery leaves an undo entry whose change was not made.
+        EntryLeft,
+    }
+    regions {
+        /// A line is changed before its undo record is durable.
+        HomeBeforeUndo,
+        /// No fence follows undo records.
+        UndoUnfenced,
+        /// An undo record is accepted whichever update of its slot wrote it.
+        TagUnseeded,
+        /// No fence follows the changed lines before the update ends.
+        HomesUnfenced,
+        /// An update ends before its lines are durable.
+        EndBeforeHomes,
+        /// A commit is acknowledged before a fence follows the end of its update.
+        EndUnfenced,
+        /// Bitmaps change without being logged.
+        BitmapNotLogged,
+        /// Space that a transaction frees is given out before its commit.
+        FreedSpaceReused,
+        /// Recovery ends an update before it has undone it.
+        EndedBeforeUndone,
+        /// Lines have any number of writers.
+        LinesNotOwned,
     }
 }
 

@@ -22,6 +22,7 @@
 //! | `agent`, `client`, `run_queue` | a thread that carries one client or many; a client; clients that wait for a thread |
 //! | `population` | loads with many threads, in portions, resumable, with a marker row that states size and completeness |
 //! | `random` | distributions over rows |
+//! | `regions` | the micro-benchmarks of atomic regions, over any memory that has them |
 //! | `tpcb`, `tatp`, `tpcc`, `ycsb` | each with its rows' bytes (`row`), size (`scale`), population (`load`), transactions (`session`) and consistency conditions (`audit`); `tpcb::ledger` records what was acknowledged |
 
 mod agent;
@@ -33,6 +34,7 @@ mod layout;
 mod measurement;
 mod population;
 mod random;
+pub mod regions;
 mod run_queue;
 mod run_state;
 mod runner;

@@ -134,6 +134,7 @@ fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
     if let Some(mb) = args.checkpoint_mb {
         options.checkpoint_bytes = mb << 20;
     }
+    options.dirty_pages = args.dirty_pages.map(|pages| usize::try_from(pages).unwrap_or(usize::MAX));
     if let Some(mb) = args.segment_mb {
         options.log_segment_bytes = mb << 20;
     }

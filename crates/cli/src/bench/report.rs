@@ -95,6 +95,10 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     page_changes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    residence: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    barrier_protocol: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     barriers: Option<u64>,
     committed: u64,
     tps: f64,
@@ -136,6 +140,8 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         domain: domain(args, settings),
         scheme: settings.scheme,
         page_changes: measured.heap.map(|(changes, _)| changes),
+        residence: measured.heap.map(|_| args.open.heap.residence.unwrap_or_default().to_string()),
+        barrier_protocol: measured.heap.map(|_| args.open.heap.barriers.unwrap_or_default().to_string()),
         barriers: measured.heap.map(|(_, barriers)| barriers),
         committed: run.committed,
         tps: (run.throughput() * 10.0).round() / 10.0,
@@ -191,7 +197,10 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     if let Some((changes, barriers)) = measured.heap {
         let (per_commit, changes) = (barriers as f64 / committed.max(1) as f64, format::count(changes));
         let barriers = format::count(barriers);
-        row("heap", format!("{changes} changes of pages, {barriers} barriers ({per_commit:.1} for each commit)"));
+        let protocol = args.open.heap.barriers.unwrap_or_default();
+        let of_protocol = format!("{barriers} barriers ({protocol}; {per_commit:.1} for each commit)");
+        let residence = args.open.heap.residence.unwrap_or_default();
+        row("heap", format!("{changes} changes of pages, {of_protocol}, residence {residence}"));
     }
     if measured.fences > 0 {
         let (fences, drains) = (format::count(measured.fences), format::count(measured.drains));

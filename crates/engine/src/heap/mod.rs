@@ -11,6 +11,8 @@ mod pages;
 pub(crate) use layout::{BLOCK_BYTES, Header, LINE, Layout, NotAHeap, State, Word};
 pub(crate) use pages::{HeapPages, defect};
 
+use std::ptr::NonNull;
+
 use duramen_pmem::{Domain, Mode, PmemError, Region, RegionOptions, Source, Survive, Timing};
 use duramen_sync::Striped;
 use duramen_sync::atomic::{AtomicU64, Ordering};
@@ -242,6 +244,12 @@ impl Heap {
     pub(crate) fn set(&self, word: Word, value: u64) {
         self.store(word as u64, &[&value.to_le_bytes()]);
         self.barrier();
+    }
+
+    /// Returns the address of page 0. The other pages lie behind it.
+    pub(crate) fn pages_at(&self) -> NonNull<u8> {
+        let len = self.layout.pages as usize * PAGE_SIZE;
+        self.region.address(self.layout.page(PageId::ZERO), len)
     }
 
     /// Returns the GSN of a page as it is in the heap.

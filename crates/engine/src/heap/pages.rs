@@ -1,25 +1,35 @@
 //! The pages of a heap, for the buffer pool.
 
+use std::ptr::NonNull;
+
 use duramen_sync::Arc;
 use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
 use super::{Heap, Word};
+use crate::options::Residence;
 use crate::page::{self, PageType};
 use crate::pool::{Damage, PageStore, PageWriter, PoolError, Stamp};
 
 /// Reads pages of a heap. They are never dirty: the storage scheme stores each change to the heap
 /// while the page is latched.
 #[derive(Debug)]
-pub(crate) struct HeapPages(pub(crate) Arc<Heap>);
+pub(crate) struct HeapPages {
+    heap: Arc<Heap>,
+    residence: Residence,
+}
 
 impl HeapPages {
+    pub(crate) fn new(heap: Arc<Heap>, residence: Residence) -> Self {
+        Self { heap, residence }
+    }
+
     fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
-        let offset = self.0.layout.page(page);
+        let offset = self.heap.layout.page(page);
         PoolError::Corrupt { page, defect, damage, file: self.location(), offset }
     }
 
     fn check_place(&self, id: PageId) -> Result<(), PoolError> {
-        if id.get() < self.0.layout.pages {
+        if id.get() < self.heap.layout.pages {
             return Ok(());
         }
         Err(self.corrupt(id, Damage::Blank, "it is behind the end of the heap".to_owned()))
@@ -44,14 +54,14 @@ pub(crate) fn defect(id: PageId, bytes: &[u8]) -> Option<(Damage, String)> {
 impl PageStore for HeapPages {
     fn read(&self, id: PageId, was_written: bool, bytes: &mut [u8]) -> Result<(), PoolError> {
         self.check_place(id)?;
-        self.0.read(self.0.layout.page(id), bytes);
+        self.heap.read(self.heap.layout.page(id), bytes);
         self.verify(id, was_written, bytes)
     }
 
     fn read_batch(&self, pages: &mut [(PageId, &mut [u8])]) -> Result<(), PoolError> {
         for (id, bytes) in pages {
             self.check_place(*id)?;
-            self.0.read(self.0.layout.page(*id), bytes);
+            self.heap.read(self.heap.layout.page(*id), bytes);
         }
         Ok(())
     }
@@ -64,24 +74,24 @@ impl PageStore for HeapPages {
 
     fn last_gsn(&self, id: PageId) -> Result<Gsn, PoolError> {
         self.check_place(id)?;
-        Ok(self.0.page_gsn(id))
+        Ok(self.heap.page_gsn(id))
     }
 
     fn reserve(&self, id: PageId) -> Result<(), PoolError> {
-        let pages = self.0.layout.pages;
+        let pages = self.heap.layout.pages;
         if id.get() < pages { Ok(()) } else { Err(PoolError::HeapFull { location: self.location(), pages }) }
     }
 
     fn pages(&self) -> u64 {
-        self.0.layout.pages
+        self.heap.layout.pages
     }
 
     fn location(&self) -> String {
-        self.0.location().to_owned()
+        self.heap.location().to_owned()
     }
 
     fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
-        self.0.set(Word::Generation, stamp.generation);
+        self.heap.set(Word::Generation, stamp.generation);
         Ok(())
     }
 
@@ -91,6 +101,10 @@ impl PageStore for HeapPages {
 
     fn writer(&self) -> Option<&dyn PageWriter> {
         None
+    }
+
+    fn memory(&self) -> Option<NonNull<u8>> {
+        (self.residence == Residence::Direct).then(|| self.heap.pages_at())
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::heap::{self, BLOCK_BYTES, Heap, NotAHeap, State, Word};
 use crate::options::HeapOptions;
 use crate::page::{self, PageType, bitmap};
-use crate::scheme::{JournalInUse, JournalState, journals_in_use, system_journals};
+use crate::scheme::{JournalInUse, JournalState, PageLogInUse, journals_in_use, page_logs_in_use, system_journals};
 
 /// Number of pages of a record that `Display` shows.
 const SHOWN: usize = 8;
@@ -74,6 +74,19 @@ pub struct JournalRecords {
     pub pages: Vec<(PageId, u32)>,
 }
 
+/// A page log that is valid: a change was interrupted between the barriers of the paper, and
+/// recovery will take its pages back to the lines in the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PageLogReport {
+    /// The block with the log: that of a journal for changes that no transaction owns.
+    pub block: u32,
+    /// The number of the lease.
+    pub lease: u64,
+    /// The pages, each with the number of its cache lines; `None` if the log fails its checksum,
+    /// which no crash causes.
+    pub pages: Option<Vec<(PageId, u32)>>,
+}
+
 /// A heap in persistent memory. `Display` formats it for human readers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeapReport {
@@ -98,6 +111,8 @@ pub struct HeapReport {
     pub system_journals: u64,
     /// The journals in use.
     pub journals: Vec<JournalReport>,
+    /// The page logs that are valid.
+    pub page_logs: Vec<PageLogReport>,
     /// What is wrong with the heap, in words. Not every damage shows here: pages have no checksums.
     pub problems: Vec<String>,
 }
@@ -118,7 +133,7 @@ pub fn heap(options: &HeapOptions) -> Result<HeapReport> {
         blocks: heap.header.blocks,
     });
     problems.extend(header.as_ref().err().cloned());
-    let (mut space, mut journals) = (HeapSpace::default(), Vec::new());
+    let (mut space, mut journals, mut page_logs) = (HeapSpace::default(), Vec::new(), Vec::new());
     if header.is_ok() {
         let (blocks, pages) = (heap.header.blocks, heap.get(Word::Pages));
         if (heap.layout.blocks, heap.layout.pages) != (blocks, pages) {
@@ -129,7 +144,10 @@ pub fn heap(options: &HeapOptions) -> Result<HeapReport> {
         }
         space = space_of(&heap, &mut problems);
         journals = journals_in_use(&heap);
+        page_logs = page_logs_in_use(&heap);
     }
+    let damaged = page_logs.iter().filter(|log| log.pages.is_none());
+    problems.extend(damaged.map(|log| format!("the page log {} is valid and fails its checksum", log.first)));
     let system_journals = system_journals(&heap);
     let taken = journals.iter().filter(|journal| !journal.is_system);
     let taken: u64 = taken.map(|journal| journal.contents.as_ref().map_or(1, |contents| contents.blocks)).sum();
@@ -155,6 +173,7 @@ pub fn heap(options: &HeapOptions) -> Result<HeapReport> {
         free_journals: heap.layout.blocks.saturating_sub(system_journals).saturating_sub(taken),
         system_journals,
         journals: journals.into_iter().map(JournalReport::from).collect(),
+        page_logs: page_logs.into_iter().map(PageLogReport::from).collect(),
         problems,
     })
 }
@@ -227,6 +246,12 @@ impl From<JournalInUse> for JournalReport {
     }
 }
 
+impl From<PageLogInUse> for PageLogReport {
+    fn from(log: PageLogInUse) -> Self {
+        Self { block: log.first, lease: log.lease, pages: log.pages }
+    }
+}
+
 impl HeapReport {
     /// Returns the number of journals of transactions in a state.
     fn count(&self, state: &str) -> usize {
@@ -261,6 +286,7 @@ impl fmt::Display for HeapReport {
         let mebibytes = header.blocks as f64 * BLOCK_BYTES as f64 / f64::from(1 << 20);
         write!(f, "\njournals: {} blocks, {mebibytes:.1} MiB", header.blocks)?;
         let system = self.journals.iter().filter(|journal| journal.is_system).count();
+        let logs = self.page_logs.len();
         write!(
             f,
             "\nof transactions: {} free, {} active, {} committed with pages still to be freed",
@@ -270,21 +296,51 @@ impl fmt::Display for HeapReport {
         )?;
         write!(
             f,
-            "\nof changes that no transaction owns: {} unused, {system} with their latest change",
-            self.system_journals - (system as u64).min(self.system_journals)
+            "\nof changes that no transaction owns: {} unused, {system} with their latest change, {logs} valid page \
+             logs",
+            self.system_journals.saturating_sub((system + logs) as u64)
         )?;
         for journal in &self.journals {
             write!(f, "\n{journal}")?;
         }
+        for log in &self.page_logs {
+            write!(f, "\n{log}")?;
+        }
         Ok(())
+    }
+}
+
+/// The parts of a lease: the opening, and its number in this opening.
+fn parts_of(lease: u64) -> (u64, u64) {
+    (lease >> 40, lease & ((1 << 40) - 1))
+}
+
+/// Writes the pages that a record names, or the first of them.
+fn write_pages(f: &mut fmt::Formatter<'_>, pages: &[(PageId, u32)]) -> fmt::Result {
+    for (page, lines) in pages.iter().take(SHOWN) {
+        write!(f, ", {page} ({lines} line{})", if *lines == 1 { "" } else { "s" })?;
+    }
+    if pages.len() > SHOWN {
+        write!(f, ", and {} more pages", pages.len() - SHOWN)?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for PageLogReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (opening, number) = parts_of(self.lease);
+        write!(f, "page log {}: valid, lease {opening}.{number}", self.block)?;
+        match &self.pages {
+            Some(pages) => write_pages(f, pages),
+            None => f.write_str(", fails its checksum"),
+        }
     }
 }
 
 impl fmt::Display for JournalReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { block, state, lease, .. } = self;
-        // The parts of a lease: the opening, and its number in this opening.
-        let (opening, number) = (lease >> 40, lease & ((1 << 40) - 1));
+        let (opening, number) = parts_of(*lease);
         write!(f, "journal {block}: {state}, lease {opening}.{number}, ")?;
         let Some(records) = &self.records else {
             return f.write_str("no record of this lease: nothing was changed under it");
@@ -297,12 +353,6 @@ impl fmt::Display for JournalReport {
         }
         let (s, bs) = (if *count == 1 { "" } else { "s" }, if *blocks == 1 { "" } else { "s" });
         write!(f, "{count} record{s} of {bytes} bytes in {blocks} block{bs}, latest: {kind} at {gsn}")?;
-        for (page, lines) in pages.iter().take(SHOWN) {
-            write!(f, ", {page} ({lines} line{})", if *lines == 1 { "" } else { "s" })?;
-        }
-        if pages.len() > SHOWN {
-            write!(f, ", and {} more pages", pages.len() - SHOWN)?;
-        }
-        Ok(())
+        write_pages(f, pages)
     }
 }

@@ -20,7 +20,7 @@ mod table;
 mod text;
 
 pub use checkpoint::{ActiveTransaction, CheckpointReport, CheckpointTables, ControlSlot, checkpoint, scheme};
-pub use heap::{HeapHeader, HeapReport, HeapSpace, JournalRecords, JournalReport, heap};
+pub use heap::{HeapHeader, HeapReport, HeapSpace, JournalRecords, JournalReport, PageLogReport, heap};
 pub use log::{LogEntries, LogEntry, log, log_of};
 pub use page::{PageReport, page, page_of_heap};
 pub use table::{LevelReport, TableReport, table};

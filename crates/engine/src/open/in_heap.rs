@@ -15,7 +15,7 @@ use crate::checkpoint::control::{CONTROL, Control, ControlFile, SchemeId, Severa
 use crate::error::{Error, Result};
 use crate::heap::{Heap, HeapPages, State, Word};
 use crate::metrics::RecoveryReport;
-use crate::options::{HeapOptions, Options};
+use crate::options::{HeapOptions, Options, Residence};
 use crate::page::{self, PageBuf, bitmap};
 use crate::pool::{Pool, PoolConfig, Stamp};
 use crate::pre_block_hook::PreBlockHook;
@@ -23,6 +23,9 @@ use crate::recovery::recover_heap;
 use crate::scheme::{Found, InPlace};
 use crate::storage::catalog::CATALOG;
 use crate::storage::free_space::blank_bitmap;
+
+/// The most pages of a heap that are read where they are: the pool counts them in 31 bits.
+const MOST_DIRECT: u64 = 1 << 30;
 
 /// Refuses a heap that would mix with the files of the database in `home`, or that a new database
 /// could not have.
@@ -80,14 +83,19 @@ fn put_page(heap: &Heap, id: PageId, mut page: PageBuf) {
 /// Opens the heap and repeats the changes that a crash has interrupted.
 pub(super) fn open(options: &HeapOptions, all: &Options, control: &Control) -> Result<Opened> {
     let heap = Arc::new(Heap::open(options, control.database, SchemeId::InPlace as u8)?);
+    if options.residence == Residence::Direct && heap.layout.pages > MOST_DIRECT {
+        let reason = "the residence `direct` is for heaps of at most 8 TiB: use `cached`".to_owned();
+        return Err(Error::InvalidOption { option: "scheme", reason });
+    }
     let stamp = Stamp { database: heap.header.database, generation: heap.get(Word::Generation) };
     control.check_stamp(stamp, heap.location())?;
     let mut report = RecoveryReport::default();
     let found = Arc::new(Found::repeat(&heap, &mut report)?);
     heap.set(Word::State, State::InUse as u64);
-    let scheme = Arc::new(InPlace::new(Arc::clone(&heap), &found));
+    let scheme = Arc::new(InPlace::new(Arc::clone(&heap), &found, options.barriers));
     let config = PoolConfig { frames: all.pool_bytes / PAGE_SIZE, ..PoolConfig::default() };
-    let pool = Pool::new(config, Arc::new(HeapPages(Arc::clone(&heap))), PreBlockHook::default())?;
+    let pool =
+        Pool::new(config, Arc::new(HeapPages::new(Arc::clone(&heap), options.residence)), PreBlockHook::default())?;
     let shortfall = heap.shortfall();
     Ok(Opened {
         pool,

@@ -79,6 +79,7 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut C
     let config = PoolConfig {
         frames: options.pool_bytes / PAGE_SIZE,
         cleaner_pages_per_second: options.cleaner_pages_per_second.unwrap_or(0).into(),
+        dirty_pages: options.dirty_pages,
         ..PoolConfig::default()
     };
     let pages = FilePages::new(Arc::clone(&data), double_write, Some(versions), Arc::clone(&rule))?;

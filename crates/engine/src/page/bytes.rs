@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
+use duramen_sync::page_trace;
 use duramen_types::PAGE_SIZE;
 
 /// Read access to the bytes of one page.
@@ -67,6 +68,7 @@ impl<B: PageBytes + ?Sized> PageBytes for &B {
 impl PageBytes for [u8] {
     #[inline(always)]
     fn u8_at(&self, off: usize) -> u8 {
+        page_trace::read(self.as_ptr().wrapping_add(off), 1);
         self.get(off).copied().unwrap_or(0)
     }
 
@@ -98,6 +100,7 @@ impl PageBytes for [u8] {
 
 #[inline(always)]
 fn array_at<const N: usize>(page: &[u8], off: usize) -> [u8; N] {
+    page_trace::read(page.as_ptr().wrapping_add(off), N);
     match page.get(off..).and_then(|rest| rest.first_chunk()) {
         Some(bytes) => *bytes,
         None => std::array::from_fn(|i| page.u8_at(off.saturating_add(i))),
@@ -107,6 +110,7 @@ fn array_at<const N: usize>(page: &[u8], off: usize) -> [u8; N] {
 #[inline(always)]
 fn clamped(page: &[u8], off: usize, len: usize) -> &[u8] {
     let start = off.min(page.len());
+    page_trace::read(page.as_ptr().wrapping_add(start), len.min(page.len() - start));
     &page[start..start + len.min(page.len() - start)]
 }
 
@@ -190,6 +194,7 @@ mod load {
             /// `at` must be aligned and readable.
             #[inline(always)]
             pub(super) unsafe fn $name(at: *const $name) -> $name {
+                duramen_sync::page_trace::read(at.cast(), size_of::<$name>());
                 // SAFETY: the caller's promise; the memory is only read.
                 unsafe { $atomic::from_ptr(at.cast_mut()) }.load(Ordering::Relaxed)
             }

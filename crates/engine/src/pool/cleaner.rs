@@ -6,15 +6,23 @@
 //! the dirty share is an eighth below the limit. The pages that have been dirty the longest come
 //! first: they hold back the recycling of the log, and they are the least likely to change again
 //! soon. The cleaner never exceeds its configured write rate.
+//!
+//! With [`PoolConfig::dirty_pages`](super::PoolConfig::dirty_pages) the limit is a number of pages,
+//! which may be far below the number of frames, and the cleaner stays close to it: it takes the
+//! oldest pages in turn from a list that one look at all frames gives ([`Oldest`]).
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::thread::{self, JoinHandle, Parker};
-use duramen_sync::{Arc, Mutex, Weak};
+use duramen_sync::{Arc, Backoff, Mutex, Weak};
+
+use duramen_types::Gsn;
 
 use super::batch::BATCH_PAGES;
+use super::frames::FrameId;
 use super::{Pool, PoolError};
 
 /// State shared by the cleaner and the threads that wake it.
@@ -76,7 +84,8 @@ impl Pool {
 
     /// Returns the number of dirty frames above which the cleaner starts to write.
     pub(super) fn dirty_limit(&self) -> usize {
-        self.frames() * usize::from(self.config.max_dirty_percent.min(90)) / 100
+        let share = self.frames() * usize::from(self.config.max_dirty_percent.min(90)) / 100;
+        self.config.dirty_pages.map_or(share, |pages| pages.min(share))
     }
 
     /// Wakes the cleaner before its interval is over.
@@ -88,27 +97,96 @@ impl Pool {
     }
 
     /// Runs one round: writes pages until few enough frames are dirty.
-    fn clean_down(&self, signal: &Signal) -> Result<(), PoolError> {
+    fn clean_down(&self, signal: &Signal, oldest: &mut Oldest) -> Result<(), PoolError> {
+        if self.config.dirty_pages.is_some() {
+            return self.clean_to_number(signal, oldest);
+        }
         let dirty = self.dirty.load(Ordering::Relaxed);
         let limit = self.dirty_limit();
         if dirty <= limit {
             return Ok(());
         }
         self.counters.cleaner_rounds.fetch_add(1, Ordering::Relaxed);
-        let rate = self.config.cleaner_pages_per_second;
-        let step = if rate == 0 { BATCH_PAGES } else { (rate / 8).clamp(1, BATCH_PAGES as u64) as usize };
-        for frames in self.oldest_dirty(dirty - limit * 7 / 8).chunks_mut(step) {
+        for frames in self.oldest_dirty(dirty - limit * 7 / 8).chunks_mut(self.cleaner_step()) {
             if signal.stop.load(Ordering::Acquire) {
                 break;
             }
-            let start = Instant::now();
-            self.sort_by_page(frames);
-            let written = self.clean(frames)?;
-            if let Some(nanos) = (written as u64 * 1_000_000_000).checked_div(rate) {
-                pause(signal, start.after(Duration::from_nanos(nanos)));
-            }
+            self.clean_at_rate(signal, frames)?;
         }
         Ok(())
+    }
+
+    /// Writes the oldest pages until the number of dirty ones is a sixteenth below the limit.
+    fn clean_to_number(&self, signal: &Signal, oldest: &mut Oldest) -> Result<(), PoolError> {
+        let limit = self.dirty_limit();
+        let (mut is_round, mut backoff) = (false, Backoff::new());
+        loop {
+            let dirty = self.dirty.load(Ordering::Relaxed);
+            if dirty <= limit || signal.stop.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            if !std::mem::replace(&mut is_round, true) {
+                self.counters.cleaner_rounds.fetch_add(1, Ordering::Relaxed);
+            }
+            let mut frames = oldest.take(self, (dirty - limit + limit / 16).min(self.cleaner_step()));
+            if self.clean_at_rate(signal, &mut frames)? > 0 {
+                backoff = Backoff::new();
+            } else if backoff.is_long() {
+                return Ok(());
+            } else {
+                // Other threads hold these pages for a moment.
+                backoff.snooze();
+            }
+        }
+    }
+
+    /// Returns the number of pages that the cleaner writes at a time.
+    fn cleaner_step(&self) -> usize {
+        match self.config.cleaner_pages_per_second {
+            0 => BATCH_PAGES,
+            rate => (rate / 8).clamp(1, BATCH_PAGES as u64) as usize,
+        }
+    }
+
+    /// Writes these pages and waits as long as the write rate requires; returns the number written.
+    fn clean_at_rate(&self, signal: &Signal, frames: &mut [FrameId]) -> Result<usize, PoolError> {
+        let start = Instant::now();
+        self.sort_by_page(frames);
+        let written = self.clean(frames)?;
+        if let Some(nanos) = (written as u64 * 1_000_000_000).checked_div(self.config.cleaner_pages_per_second) {
+            pause(signal, start.after(Duration::from_nanos(nanos)));
+        }
+        Ok(written)
+    }
+}
+
+/// Dirty pages in the order in which they became dirty, as one look at all frames found them. All
+/// of them are older than the pages that became dirty since, so the look is repeated only when the
+/// list is used up.
+#[derive(Debug, Default)]
+struct Oldest(VecDeque<(Gsn, FrameId)>);
+
+impl Oldest {
+    /// Returns up to `count` frames with the oldest dirty pages.
+    fn take(&mut self, pool: &Pool, count: usize) -> Vec<FrameId> {
+        let mut frames = Vec::with_capacity(count);
+        let mut has_looked = false;
+        while frames.len() < count {
+            match self.0.pop_front() {
+                // A page that another thread has written since is clean, or younger.
+                Some((gsn, frame)) if pool.frames.header(frame).recovery_gsn.get() == Some(gsn) => frames.push(frame),
+                Some(_) => {}
+                None if has_looked => break,
+                None => {
+                    has_looked = true;
+                    // The pages taken so far are in the new list, too.
+                    let mut dirty = pool.dirty_frames();
+                    dirty.retain(|(_, frame)| !frames.contains(frame));
+                    self.0 = dirty.into();
+                }
+            }
+        }
+        frames
     }
 }
 
@@ -133,12 +211,13 @@ fn pause(signal: &Signal, end: Instant) {
 }
 
 fn run(pool: &Weak<Pool>, signal: &Signal, interval: Duration) {
+    let mut oldest = Oldest::default();
     while !signal.stop.load(Ordering::Acquire) {
         let Some(pool) = pool.upgrade() else { return };
         signal.woken.store(false, Ordering::Relaxed);
         // A failed write has poisoned the pool, and a thread that needs the page written gets the
         // error. A log that cannot be hardened now may be able to later.
-        let _ = pool.clean_down(signal);
+        let _ = pool.clean_down(signal, &mut oldest);
         drop(pool);
         signal.parker.park_timeout(interval);
     }

@@ -26,6 +26,11 @@
 //! wait for a page that it never requested, and deadlock. For example, a thread holds page 1,
 //! requests page 2, and finds the frame of page 2 latched by an evictor. The evictor puts page 3
 //! into the frame, and the next holder of page 3 waits for page 1.
+//!
+//! # Frames that are the store
+//! Where frame *n* is page *n* of the store, loading means to check the page in its place, and
+//! there is no eviction. The rules are the same: a thread that misses a page latches its frame, if
+//! no thread holds it, and enters it into the table; the others look the page up again.
 
 use std::time::Duration;
 
@@ -313,7 +318,8 @@ impl Pool {
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
         let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
         self.lot.before_blocking();
-        let frame = self.take_frame()?;
+        let frame = if self.frames.are_the_store() { self.frame_in_store(id)? } else { Some(self.take_frame()?) };
+        let Some(frame) = frame else { return Ok(None) };
         let header = self.frames.header(frame);
         header.page.store(id.get(), Ordering::Relaxed);
         header.arrival.store(arrival, Ordering::Relaxed);
@@ -327,8 +333,29 @@ impl Pool {
         Ok(None)
     }
 
+    /// Latches the one frame that can hold the page if the frames are the store. Returns `None` if
+    /// another thread has latched it.
+    fn frame_in_store(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
+        // Says what is wrong with a page behind the end of the store.
+        self.store.last_gsn(id)?;
+        let frame = FrameId::new(id.get() as u32);
+        let header = self.frames.header(frame);
+        if !header.latch.try_exclusive() {
+            return Ok(None);
+        }
+        if self.holds(frame, id) {
+            header.latch.release_exclusive(false, &self.lot);
+            return Ok(None);
+        }
+        Ok(Some(frame))
+    }
+
     /// Fills a claimed frame from the store.
     fn read_in(&self, id: PageId, frame: FrameId) -> Result<(), PoolError> {
+        if self.frames.are_the_store() {
+            // SAFETY: the frame is latched exclusively by this thread.
+            return self.store.verify(id, self.table.is_written(id), unsafe { self.frames.bytes(frame) });
+        }
         // SAFETY: the frame is latched exclusively by this thread, and no guard for it exists yet.
         let bytes = unsafe { self.frames.bytes_mut(frame) };
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
@@ -340,6 +367,9 @@ impl Pool {
     /// those pages.
     pub(crate) fn prefetch(&self, ids: &[PageId]) {
         const BATCH: usize = 64;
+        if self.frames.are_the_store() {
+            return;
+        }
         let end = PageId::new(self.store.pages());
         let wanted: Vec<PageId> =
             ids.iter().copied().filter(|&id| !id.is_zero() && id < end && self.resident(id).is_none()).collect();
@@ -390,7 +420,9 @@ impl Pool {
         assert!(!header.recovery_gsn.is_dirty(), "a dirty page would be lost");
         header.page.store(0, Ordering::Relaxed);
         header.latch.release_exclusive(true, &self.lot);
-        self.free.lock().push(frame);
+        if !self.frames.are_the_store() {
+            self.free.lock().push(frame);
+        }
     }
 
     /// Returns an exclusively latched frame without a page.

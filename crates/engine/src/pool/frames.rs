@@ -1,11 +1,16 @@
 //! The memory of the pool: the page frames, and a header for each frame.
+//!
+//! The frames are memory of their own, or the memory of the store ([`Frames::over`]). In the second
+//! case frame *n* is page *n*, and its bytes are only read here: a thread that changes a page
+//! changes a copy in a *scratch page*, and the thread's change reaches the store by the store's own
+//! means before the latch is released.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use duramen_io::{HUGE_PAGE, prefer_huge_pages};
-use duramen_sync::CachePadded;
 use duramen_sync::atomic::{AtomicBool, AtomicU64};
+use duramen_sync::{CachePadded, Mutex, Striped};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
 use super::latch::Latch;
@@ -65,13 +70,23 @@ impl Header {
 /// All frames.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// The whole allocation.
-    memory: NonNull<u8>,
-    layout: Layout,
+    memory: Memory,
     /// The first frame: the first address in `memory` with the required alignment.
     start: NonNull<u8>,
     headers: Box<[CachePadded<Header>]>,
 }
+
+/// The memory that the frames lie in.
+#[derive(Debug)]
+enum Memory {
+    /// The whole allocation.
+    Own(NonNull<u8>, Layout),
+    /// That of the store, and the scratch pages that no thread uses.
+    OfStore(Box<Striped<Mutex<Vec<Box<Scratch>>>, 32>>),
+}
+
+/// A page of memory in which a thread changes a page that lies in the store.
+type Scratch = [u8; PAGE_SIZE];
 
 // SAFETY: the memory belongs to this value; access to it follows the latches (see `bytes`).
 unsafe impl Send for Frames {}
@@ -90,16 +105,55 @@ impl Frames {
         // Requesting a longer piece with byte alignment lets the allocator take fresh zero pages
         // from the system without touching them.
         let layout = Layout::array::<u8>(len.checked_add(align)?).ok()?;
-        let mut headers = Vec::new();
-        headers.try_reserve_exact(count).ok()?;
+        let headers = new_headers(count)?;
         // SAFETY: the size is not zero.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        headers.extend((0..count).map(|_| CachePadded::new(Header::new())));
         let skip = memory.as_ptr().align_offset(align);
         // SAFETY: `skip < align`, and the allocation is `align` bytes longer than the frames.
         let start = unsafe { memory.add(skip) };
         prefer_huge_pages(start, len);
-        Some(Self { memory, layout, start, headers: headers.into() })
+        Some(Self { memory: Memory::Own(memory, layout), start, headers })
+    }
+
+    /// Makes frames of the `count` pages of a store that lie in memory from `start` on.
+    ///
+    /// Returns `None` when the system cannot provide the memory for the headers.
+    ///
+    /// # Safety
+    /// The pages can be read as long as the result. Only a holder of a page's exclusive latch has
+    /// them changed.
+    pub(super) unsafe fn over(start: NonNull<u8>, count: usize) -> Option<Self> {
+        assert!(start.cast::<u64>().is_aligned(), "pages are aligned");
+        Some(Self { memory: Memory::OfStore(Box::default()), start, headers: new_headers(count)? })
+    }
+
+    /// Returns whether the frames are the store's memory, so that frame *n* is page *n*.
+    #[inline]
+    pub(super) fn are_the_store(&self) -> bool {
+        matches!(self.memory, Memory::OfStore(_))
+    }
+
+    /// Lends a scratch page with any contents, until [`Frames::give_back`].
+    pub(super) fn lend_scratch(&self) -> NonNull<u8> {
+        let page = self.scratch().own().1.lock().pop().unwrap_or_else(|| Box::new([0; PAGE_SIZE]));
+        NonNull::from(Box::leak(page)).cast()
+    }
+
+    /// Takes a scratch page back.
+    ///
+    /// # Safety
+    /// `page` is from [`Frames::lend_scratch`] and is not used again.
+    pub(super) unsafe fn give_back(&self, page: NonNull<u8>) {
+        // SAFETY: it was a box, whose owner the caller was.
+        let page = unsafe { Box::from_raw(page.cast::<Scratch>().as_ptr()) };
+        self.scratch().own().1.lock().push(page);
+    }
+
+    fn scratch(&self) -> &Striped<Mutex<Vec<Box<Scratch>>>, 32> {
+        match &self.memory {
+            Memory::OfStore(scratch) => scratch,
+            Memory::Own(..) => unreachable!("frames of their own are changed in place"),
+        }
     }
 
     /// Returns the number of frames.
@@ -127,8 +181,9 @@ impl Frames {
         self.page_mut(frame).as_ptr()
     }
 
+    /// Returns the address as [`Frames::page`] does, for [`super::Exclusive`].
     #[inline]
-    fn page_mut(&self, frame: FrameId) -> NonNull<u8> {
+    pub(super) fn page_mut(&self, frame: FrameId) -> NonNull<u8> {
         assert!((frame.0 as usize) < self.headers.len());
         // SAFETY: there are as many frames as headers.
         unsafe { self.start.add(frame.0 as usize * PAGE_SIZE) }
@@ -147,12 +202,16 @@ impl Frames {
 
     /// Returns the frame's bytes for changes.
     ///
+    /// # Panics
+    /// When the frames are the store's memory.
+    ///
     /// # Safety
     /// The caller holds the frame's latch exclusively as long as the result is used, and has no
     /// other reference to them.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the frame's latch says who may change its bytes")]
     pub(super) unsafe fn bytes_mut(&self, frame: FrameId) -> &mut [u8] {
+        assert!(!self.are_the_store(), "the pages of the store are changed by its own means");
         // SAFETY: in bounds and initialised; the caller's latch keeps readers and writers out.
         unsafe { std::slice::from_raw_parts_mut(self.page_mut(frame).as_ptr(), PAGE_SIZE) }
     }
@@ -160,7 +219,21 @@ impl Frames {
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout.
-        unsafe { dealloc(self.memory.as_ptr(), self.layout) }
+        if let Memory::Own(memory, layout) = self.memory {
+            // SAFETY: allocated in `new` with this very layout.
+            unsafe { dealloc(memory.as_ptr(), layout) }
+        }
     }
+}
+
+// The documents state what the headers take where each page of a store has one.
+#[cfg(all(target_arch = "x86_64", not(any(duramen_loom, duramen_machine))))]
+const _: () = assert!(size_of::<CachePadded<Header>>() == 128);
+
+/// Returns `None` when the system cannot provide the memory.
+fn new_headers(count: usize) -> Option<Box<[CachePadded<Header>]>> {
+    let mut headers = Vec::new();
+    headers.try_reserve_exact(count).ok()?;
+    headers.extend((0..count).map(|_| CachePadded::new(Header::new())));
+    Some(headers.into())
 }

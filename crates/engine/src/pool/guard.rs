@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::ops::Deref;
+use std::ptr::NonNull;
 
-use duramen_sync::Backoff;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::{Gsn, PageId, planted};
+use duramen_sync::{Backoff, page_trace};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
 use super::Pool;
 use super::error::{PoolError, Restart};
@@ -27,6 +28,9 @@ pub(crate) struct Optimistic<'a> {
 impl<'a> Optimistic<'a> {
     #[inline]
     pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId, version: Version) -> Self {
+        if cfg!(duramen_trace) {
+            page_trace::visit(id.get(), pool.frames.page(frame));
+        }
         Self { pool, id, frame, version }
     }
 
@@ -143,6 +147,10 @@ pub(crate) struct Exclusive<'a> {
     pool: &'a Pool,
     id: PageId,
     frame: FrameId,
+    /// The frame's bytes; or a scratch page, with a copy that the thread changes, if the frame is
+    /// the store's memory.
+    bytes: NonNull<u8>,
+    has_scratch: bool,
     changed: bool,
     prepared: Cell<bool>,
     origin: Origin,
@@ -162,19 +170,26 @@ enum Origin {
     /// The bytes are zeros in a frame of their own, and become the page only when they are changed.
     /// Carries the error that prevented a read of the page, if a read was tried.
     Blank(Option<Box<PoolError>>),
+    /// The bytes are the page, in the store: the first change copies them.
+    Store,
 }
 
 impl<'a> Exclusive<'a> {
     /// Wraps a latch that the caller holds exclusively.
     #[inline]
     pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
-        Self::with_origin(pool, id, frame, Origin::Page)
+        let origin = if pool.frames.are_the_store() { Origin::Store } else { Origin::Page };
+        Self::with_origin(pool, id, frame, origin)
     }
 
     #[inline]
     fn with_origin(pool: &'a Pool, id: PageId, frame: FrameId, origin: Origin) -> Self {
+        if cfg!(duramen_trace) {
+            page_trace::visit(id.get(), pool.frames.page(frame));
+        }
         let (lines, erased) = (Lines::NONE, Gsn::ZERO);
-        Self { pool, id, frame, changed: false, prepared: Cell::new(false), origin, lines, erased }
+        let (bytes, prepared) = (pool.frames.page_mut(frame), Cell::new(false));
+        Self { pool, id, frame, bytes, has_scratch: false, changed: false, prepared, origin, lines, erased }
     }
 
     /// Wraps a latch as [`Exclusive::new`] does, for a page that was just read into the frame.
@@ -193,10 +208,12 @@ impl<'a> Exclusive<'a> {
     /// Wraps a latch as [`Exclusive::new`] does, for a page that is not in the frame that was
     /// claimed for it; zeroes the frame.
     pub(super) fn new_blank(pool: &'a Pool, id: PageId, frame: FrameId, unreadable: Option<PoolError>) -> Self {
-        // SAFETY: the caller holds the latch exclusively and passes it on to the guard, which does
-        // not exist yet.
-        unsafe { pool.frames.bytes_mut(frame) }.fill(0);
-        Self::with_origin(pool, id, frame, Origin::Blank(unreadable.map(Box::new)))
+        let mut page = Self::with_origin(pool, id, frame, Origin::Blank(unreadable.map(Box::new)));
+        if pool.frames.are_the_store() {
+            page.take_scratch();
+        }
+        page.bytes_mut().fill(0);
+        page
     }
 
     /// Wraps a latch as [`Exclusive::new_blank`] does, for a page that will be formatted anew;
@@ -245,14 +262,27 @@ impl<'a> Exclusive<'a> {
             self.refuse_change();
         }
         if !matches!(self.origin, Origin::Page) {
-            self.format_anew();
+            self.begin_changes();
         }
         self.changed = true;
+        // SAFETY: as in `bytes_mut`; the lines are another field.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr(), PAGE_SIZE) };
+        PageMut::new(bytes, &mut self.lines)
+    }
+
+    /// Returns the bytes for changes. They are a frame's or a scratch page's, not the store's.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        assert!(self.has_scratch || !self.pool.frames.are_the_store(), "the store's bytes are only read");
         // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and
         // `self` is borrowed exclusively. Optimistic readers read through `OptimisticPage`, whose
-        // reads may race, and discard what they saw.
-        let bytes = unsafe { self.pool.frames.bytes_mut(self.frame) };
-        PageMut::new(bytes, &mut self.lines)
+        // reads may race, and discard what they saw. A scratch page is this guard's alone.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr(), PAGE_SIZE) }
+    }
+
+    /// Continues in a scratch page, whatever it contains.
+    fn take_scratch(&mut self) {
+        self.bytes = self.pool.frames.lend_scratch();
+        self.has_scratch = true;
     }
 
     #[cold]
@@ -260,13 +290,25 @@ impl<'a> Exclusive<'a> {
         panic!("{} is changed without being prepared: the change could be lost", self.id)
     }
 
-    /// Begins a page whose former bytes are not in the frame, or count no more.
+    /// Makes the bytes ready for the first change: copies them if they are in the store, or begins
+    /// a page whose former bytes are not in the frame, or count no more.
     #[cold]
-    fn format_anew(&mut self) {
+    fn begin_changes(&mut self) {
+        if matches!(self.origin, Origin::Store) {
+            let store = self.bytes;
+            self.take_scratch();
+            // SAFETY: the exclusive latch keeps writers out of the page in the store.
+            let page = unsafe { std::slice::from_raw_parts(store.as_ptr(), PAGE_SIZE) };
+            self.bytes_mut().copy_from_slice(page);
+            self.origin = Origin::Page;
+            return;
+        }
         if matches!(self.origin, Origin::Stale) {
             self.erased = page::gsn(self);
-            // SAFETY: as in `page_mut`.
-            unsafe { self.pool.frames.bytes_mut(self.frame) }.fill(0);
+            if self.pool.frames.are_the_store() {
+                self.take_scratch();
+            }
+            self.bytes_mut().fill(0);
             self.origin = Origin::Page;
         }
         self.lines = Lines::ALL;
@@ -296,7 +338,7 @@ impl<'a> Exclusive<'a> {
     pub(crate) fn was_unreadable(&self) -> Option<&PoolError> {
         match &self.origin {
             Origin::Blank(defect) => defect.as_deref(),
-            Origin::Page | Origin::Stale => None,
+            Origin::Page | Origin::Stale | Origin::Store => None,
         }
     }
 }
@@ -307,8 +349,8 @@ impl Deref for Exclusive<'_> {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the exclusive latch, held as long as `self`, keeps other latch holders out, and
-        // `self` is borrowed shared. Optimistic readers only read.
-        unsafe { self.pool.frames.bytes(self.frame) }
+        // `self` is borrowed shared. Optimistic readers only read. A scratch page is this guard's.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr(), PAGE_SIZE) }
     }
 }
 
@@ -316,8 +358,16 @@ impl Drop for Exclusive<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed {
+            if cfg!(duramen_trace) {
+                page_trace::changed(self.pool.frames.page(self.frame), self.lines.bits());
+            }
             assert_eq!(page::page_id(self), self.id, "a page was changed into another one");
-        } else if matches!(self.origin, Origin::Blank(_)) {
+        }
+        if self.has_scratch {
+            // SAFETY: nothing borrows from a guard that is dropped.
+            unsafe { self.pool.frames.give_back(self.bytes) };
+        }
+        if !self.changed && matches!(self.origin, Origin::Blank(_)) {
             self.pool.disown(self.id, self.frame);
             return;
         }

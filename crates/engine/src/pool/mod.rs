@@ -15,6 +15,10 @@
 //! then ever dirty, eviction drops any frame that is not latched, and the parts of the pool that
 //! write back have nothing to do.
 //!
+//! Such a store may have its pages in memory ([`PageStore::memory`]). Then the frames are the pages
+//! themselves, each in its place, and none is ever evicted. Readers read the store; a writer
+//! changes a copy in a scratch page, which is stored before it releases the latch.
+//!
 //! [`FilePages`] (`file_pages`) is the data file. It has a writer with a double-write area
 //! (`doublewrite`), grows ahead of the pages (`growth`) and knows the lowest version of each page
 //! (`versions`).
@@ -117,6 +121,8 @@ pub(crate) struct PoolConfig {
     /// Largest number of pages that the background cleaner writes per second; 0 for no bound. The
     /// bound does not apply to other writers of pages.
     pub(crate) cleaner_pages_per_second: u64,
+    /// Number of dirty pages that the cleaner aims at, instead of that share.
+    pub(crate) dirty_pages: Option<usize>,
     /// Interval at which the cleaner runs when no thread wakes it.
     pub(crate) cleaner_interval: Duration,
 }
@@ -127,6 +133,7 @@ impl Default for PoolConfig {
             frames: 32 * 1024,
             max_dirty_percent: 75,
             cleaner_pages_per_second: 0,
+            dirty_pages: None,
             cleaner_interval: Duration::from_millis(100),
         }
     }
@@ -204,9 +211,17 @@ impl Pool {
         if config.frames < Self::MIN_FRAMES {
             return Err(PoolError::TooSmall { frames: config.frames, minimum: Self::MIN_FRAMES });
         }
-        assert!(config.frames < PageTable::FRAME_LIMIT, "frames are counted in 31 bits");
-        let frames = Frames::new(config.frames).ok_or(PoolError::NoMemory { frames: config.frames })?;
-        let mut free: Vec<FrameId> = frames.ids().collect();
+        let count = if store.memory().is_some() { store.pages() as usize } else { config.frames };
+        assert!(count < PageTable::FRAME_LIMIT, "frames are counted in 31 bits");
+        let frames = match store.memory() {
+            // SAFETY: the pool keeps the store, and lets only holders of exclusive latches change
+            // pages.
+            Some(memory) => unsafe { Frames::over(memory, count) },
+            None => Frames::new(count),
+        };
+        let frames = frames.ok_or(PoolError::NoMemory { frames: count })?;
+        // A frame of the store is never free for another page.
+        let mut free: Vec<FrameId> = if frames.are_the_store() { Vec::new() } else { frames.ids().collect() };
         free.reverse();
         Ok(Arc::new(Self {
             table: PageTable::new(),

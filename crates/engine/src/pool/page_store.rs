@@ -10,9 +10,13 @@
 //!   in the store while it holds the page exclusively. Pages are then never dirty, and eviction
 //!   only drops the frame. Such a store has no [`PageWriter`].
 //!
+//! A store of the second kind may have the pages in memory, where they can be read. Then the pool
+//! needs no copies: frame *n* is page *n* of the store ([`PageStore::memory`]).
+//!
 //! [`FilePages`]: super::FilePages
 
 use std::fmt;
+use std::ptr::NonNull;
 
 use duramen_types::{Gsn, PageId};
 
@@ -77,6 +81,14 @@ pub(crate) trait PageStore: Send + Sync + fmt::Debug {
     /// # Errors
     /// Those of the store.
     fn verify_name(&self) -> Result<(), PoolError>;
+
+    /// Returns the address of page 0 if the pages lie in memory, one behind the other, and are to
+    /// be read there: their frames are then the store itself. They stay there, and may be read,
+    /// as long as the store. `None`, the default, if the pool keeps copies of pages. The answer
+    /// is always the same, and [`PageStore::pages`] does not change if there is an address.
+    fn memory(&self) -> Option<NonNull<u8>> {
+        None
+    }
 
     /// Returns what writes dirty pages to the store; `None`, the default, if pages are never dirty.
     /// The answer is always the same.

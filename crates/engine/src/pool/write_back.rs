@@ -29,6 +29,10 @@ use super::page_store::PageWriter;
 use super::{Pool, PoolError};
 use crate::page;
 
+/// A thread wakes the cleaner when the number of dirty pages passes the limit, and whenever there
+/// are this many more.
+const WAKE_EVERY: usize = 64;
+
 /// The state of write-back.
 #[derive(Debug)]
 pub(super) struct WriteBack {
@@ -119,7 +123,8 @@ impl Pool {
         let bound = redone.unwrap_or_else(|| writer.wal_rule().end());
         if self.frames.header(frame).recovery_gsn.note(bound) {
             let dirty = self.dirty.fetch_add(1, Ordering::Relaxed) + 1;
-            if dirty == self.dirty_limit() + 1 {
+            let above = dirty.saturating_sub(self.dirty_limit());
+            if above % WAKE_EVERY == 1 {
                 self.wake_cleaner();
             }
         }
@@ -214,10 +219,16 @@ impl Pool {
         })
     }
 
-    /// Returns the `count` dirty frames with the oldest recovery GSNs, oldest first.
-    pub(super) fn oldest_dirty(&self, count: usize) -> Vec<FrameId> {
+    /// Returns all dirty frames with their recovery GSNs, oldest first.
+    pub(super) fn dirty_frames(&self) -> Vec<(Gsn, FrameId)> {
         let mut dirty: Vec<_> = self.dirty_before(Gsn::MAX).collect();
         dirty.sort_unstable();
+        dirty
+    }
+
+    /// Returns the `count` dirty frames with the oldest recovery GSNs, oldest first.
+    pub(super) fn oldest_dirty(&self, count: usize) -> Vec<FrameId> {
+        let mut dirty = self.dirty_frames();
         dirty.truncate(count);
         dirty.into_iter().map(|(_, frame)| frame).collect()
     }

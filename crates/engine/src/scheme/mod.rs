@@ -14,7 +14,8 @@ mod log_service;
 mod wal;
 
 pub(crate) use in_place::{
-    Found, InPlace, JournalInUse, JournalRecord, JournalState, journals_in_use, system_journals,
+    Found, InPlace, JournalInUse, JournalRecord, JournalState, PageLogInUse, journals_in_use, page_logs_in_use,
+    system_journals,
 };
 pub(crate) use log_service::LogService;
 pub(crate) use wal::WalScheme;

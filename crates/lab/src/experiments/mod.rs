@@ -9,13 +9,17 @@ mod a1_elr_skew;
 mod a2_elr_tpcc;
 mod a3_switches;
 mod a4_pipelining;
+pub(crate) mod atom;
 mod bank;
 mod n9_recovery;
+mod nvram;
 mod several_logs;
 pub(crate) mod simulated;
 mod sweep;
+mod traced;
 
 use crate::experiment::Experiment;
+use nvram::World;
 
 /// All experiments, in the order of their claims.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
@@ -49,6 +53,24 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &simulated::n_distributed::OffCore,
     &simulated::n_distributed::Allocation,
     &n9_recovery::Recovery,
+    &nvram::Recovery(World::Native),
+    &nvram::Recovery(World::Simulated),
+    &traced::LinesPerLatch,
+    &traced::Latency,
+    &traced::Caching,
+    &nvram::Barriers(World::Native),
+    &nvram::Barriers(World::Simulated),
+    &nvram::BreakEven(World::Native),
+    &nvram::BreakEven(World::Simulated),
+    &atom::Small,
+    &atom::Large,
+    &atom::Full,
+    &atom::Sourced,
+    &atom::Redo,
+    &atom::Entries,
+    &atom::Latency,
+    &atom::Collation,
+    &atom::Crashes,
 ];
 
 /// Returns the experiment for the claim `id`, in capitals or not.

@@ -80,3 +80,39 @@ fn a15_goes_through() {
 fn n9_goes_through() {
     goes_through("N9");
 }
+
+#[test]
+fn experiments_on_the_event_model_go_through() {
+    for id in ["T3", "T5", "T7", "T9"] {
+        goes_through(id);
+    }
+}
+
+#[test]
+fn p1_goes_through() {
+    goes_through("P1");
+}
+
+#[test]
+fn p5_goes_through() {
+    goes_through("P5");
+}
+
+#[test]
+fn p7_goes_through() {
+    goes_through("P7");
+}
+
+#[cfg(duramen_trace)]
+#[test]
+fn traced_experiments_go_through() {
+    // One after the other: the recorder is the process's.
+    ["P2", "P3", "P4"].into_iter().for_each(goes_through);
+}
+
+#[cfg(not(duramen_trace))]
+#[test]
+fn traces_need_their_own_build() {
+    let failed = crate::run(find("P2").unwrap(), Effort::Tiny, &mut |_| {}).unwrap_err();
+    assert!(failed.to_string().contains("duramen_trace"), "{failed}");
+}

@@ -266,6 +266,40 @@ fn the_cleaner_keeps_its_limit_and_its_rate() {
 }
 
 #[test]
+fn the_cleaner_keeps_a_number_of_dirty_pages_oldest_first() {
+    const DIRTY: usize = 16;
+    let cleaner_interval = std::time::Duration::from_secs(3600);
+    let config = PoolConfig { frames: 512, dirty_pages: Some(DIRTY), cleaner_interval, ..PoolConfig::default() };
+    let fixture = Fixture::with_config(config);
+    fixture.create_pages(400);
+    fixture.pool.start_cleaner().unwrap();
+    let wait_until_few = || {
+        let start = duramen_sync::clock::Instant::now();
+        while fixture.pool.metrics().dirty > DIRTY as u64 {
+            assert!(start.elapsed().as_secs() < 10, "{:?}", fixture.pool.metrics());
+            duramen_sync::thread::yield_now();
+        }
+    };
+    wait_until_few();
+    let dirty = fixture.pool.dirty_pages();
+    assert!(
+        dirty.len() >= DIRTY - DIRTY / 16 && dirty.iter().all(|(id, _)| id.get() > 400 - DIRTY as u64),
+        "{dirty:?}"
+    );
+    // Nothing but the number wakes the cleaner: its interval does not end.
+    for round in 0..5 {
+        // Other pages in each round: one that stays dirty from one to the next would be old.
+        for id in (1 + round..=400).step_by(5) {
+            fixture.increment(PageId::new(id)).unwrap();
+        }
+        wait_until_few();
+        let dirty = fixture.pool.dirty_pages();
+        assert!(dirty.iter().all(|(id, _)| id.get() > 310), "round {round}: {dirty:?}");
+    }
+    fixture.pool.stop_cleaner();
+}
+
+#[test]
 fn the_cleaner_ends_with_the_pool() {
     let fixture = Fixture::new(64);
     fixture.pool.start_cleaner().unwrap();

@@ -3,6 +3,8 @@
 use duramen_types::{Gsn, PageId, TxnId};
 
 use super::journal::{self, JournalState, Journals};
+use super::page_log;
+use super::record::Record;
 use crate::heap::Heap;
 
 /// A journal whose head word does not say that it is free.
@@ -32,6 +34,27 @@ pub(crate) struct Contents {
     pub(crate) pages: Vec<(PageId, u32)>,
 }
 
+/// A page log that is valid: recovery will take its pages back to the lines in it.
+#[derive(Clone, Debug)]
+pub(crate) struct PageLogInUse {
+    /// The block.
+    pub(crate) first: u32,
+    pub(crate) lease: u64,
+    /// The pages, each with the number of lines; `None` if the log fails its checksum.
+    pub(crate) pages: Option<Vec<(PageId, u32)>>,
+}
+
+/// Reads the page logs of a heap that are valid, whatever its bytes are.
+pub(crate) fn page_logs_in_use(heap: &Heap) -> Vec<PageLogInUse> {
+    let blocks = 0..u32::try_from(heap.layout.blocks).unwrap_or(u32::MAX);
+    let found = blocks.filter_map(|first| page_log::find_one(heap, first).map(|found| (first, found)));
+    let in_use = found.map(|(first, (lease, record))| {
+        let lines_of = |record: Record| record.pages().map(|(page, lines, _)| (page, lines.count())).collect();
+        PageLogInUse { first, lease, pages: record.map(lines_of) }
+    });
+    in_use.collect()
+}
+
 /// Reads the journals of a heap that are in use, whatever its bytes are.
 pub(crate) fn journals_in_use(heap: &Heap) -> Vec<JournalInUse> {
     let blocks = 0..u32::try_from(heap.layout.blocks).unwrap_or(u32::MAX);
@@ -45,7 +68,7 @@ pub(crate) fn system_journals(heap: &Heap) -> u64 {
 
 fn of_block(heap: &Heap, first: u32) -> Option<JournalInUse> {
     let (state, lease) = journal::head_of(heap.word_at(heap.layout.block(first)));
-    if state == JournalState::Free {
+    if matches!(state, JournalState::Free | JournalState::PageLog) {
         return None;
     }
     let contents = journal::find_one(heap, first).map(|found| Contents {

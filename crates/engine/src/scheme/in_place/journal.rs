@@ -29,15 +29,23 @@
 //! # Changes that no transaction owns
 //! A split or merge is one record. Each such change takes one of a few journals that only these
 //! changes use, with a new lease, and does not end the lease: the next change in this journal does,
-//! and recovery repeats a complete change without effect.
+//! and recovery repeats a complete change without effect. With the barriers of the paper these
+//! journals hold no records: their blocks are page logs ([`super::page_log`]).
+//!
+//! # The seal
+//! The first word of a record has its checksum and its length. With the fewest barriers it is
+//! stored with the rest, and a torn record fails its checksum. With the barriers of the paper it is
+//! stored as zero at first, and again after a barrier, as the paper stores the sequence number at
+//! the end of an entry.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Backoff, CachePadded, Mutex, MutexGuard, Striped};
 use duramen_types::{Gsn, LogAddress, TxnId, planted};
 
-use super::record::{Fields, Record, Seed, Writer};
+use super::record::{Fields, Held, Record, Seed, Writer};
 use crate::error::{Error, Result};
 use crate::heap::{BLOCK_BYTES, Heap, LINE, Word};
+use crate::options::Barriers;
 use crate::pool::Exclusive;
 use crate::scheme::Home;
 
@@ -64,6 +72,8 @@ pub(crate) enum JournalState {
     Active = 1,
     /// The transaction has committed, and its deferred frees are not done.
     Committed = 2,
+    /// The block is a page log, and its lines must go back to the pages.
+    PageLog = 3,
 }
 
 /// Returns the state and the lease in a head word.
@@ -71,6 +81,7 @@ pub(crate) fn head_of(word: u64) -> (JournalState, u64) {
     let state = match word & 3 {
         1 => JournalState::Active,
         2 => JournalState::Committed,
+        3 => JournalState::PageLog,
         _ => JournalState::Free,
     };
     (state, word >> 2)
@@ -79,11 +90,11 @@ pub(crate) fn head_of(word: u64) -> (JournalState, u64) {
 /// A leased journal.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    lease: u64,
+    pub(super) lease: u64,
     /// Whether the head word says that the journal is active.
     is_headed: bool,
     /// The blocks, the first one included.
-    blocks: Vec<u32>,
+    pub(super) blocks: Vec<u32>,
     /// Where the next record of the chain goes.
     next: u64,
     /// The latest record that is not undone.
@@ -94,7 +105,7 @@ pub(super) struct Journal {
     gsn: Gsn,
     /// Bytes of the space of transactions that the journal has taken.
     taken: u64,
-    writer: Writer,
+    pub(super) writer: Writer,
 }
 
 /// What recovery found of a journal that was not free.
@@ -134,12 +145,13 @@ pub(crate) struct Journals {
     journals: Box<[Mutex<Journal>]>,
     /// The first journals belong to changes that no transaction owns.
     system: u32,
+    barriers: Barriers,
 }
 
 impl Journals {
     /// Makes the journals of a heap that was just opened, without those that recovery has `found`
     /// in use. Counts the opening.
-    pub(super) fn new(heap: &Heap, found: &[FoundJournal]) -> Self {
+    pub(super) fn new(heap: &Heap, found: &[FoundJournal], barriers: Barriers) -> Self {
         let opening = heap.get(Word::Openings) + 1;
         assert!(opening < 1 << (62 - COUNT_BITS), "the openings of the heap are used up");
         heap.set(Word::Openings, opening);
@@ -169,12 +181,20 @@ impl Journals {
             journals[first as usize].lock().blocks = vec![first];
         }
         let space = CachePadded::new(AtomicU64::new(space));
-        Self { opening, leases: CachePadded::default(), space, free, journals, system }
+        Self { opening, leases: CachePadded::default(), space, free, journals, system, barriers }
     }
 
     /// Returns the number of journals for changes that no transaction owns.
     pub(super) fn system_of(heap: &Heap) -> u32 {
         (heap.header.blocks / 4).min(MOST_SYSTEM) as u32
+    }
+
+    /// What the records of transactions hold.
+    fn held(&self) -> Held<'static> {
+        match self.barriers {
+            Barriers::Fewest => Held::New,
+            Barriers::Paper => Held::Nothing,
+        }
     }
 
     fn lease(&self) -> u64 {
@@ -227,19 +247,26 @@ impl Journals {
         fields: Fields<'_>,
         pages: &[Exclusive<'_>],
     ) -> MutexGuard<'j, Journal> {
+        let mut guard = self.system_block();
+        let journal = &mut *guard;
+        journal.is_headed = false;
+        let address = heap.layout.block(journal.blocks[0]) + LINE;
+        let len = journal.writer.put_together(fields, pages, Held::New);
+        assert!(len <= BLOCK_BYTES - LINE, "a structure change of {len} bytes is larger than any");
+        put(heap, journal, address, fields.gsn, Barriers::Fewest);
+        guard
+    }
+
+    /// Leases one of the journals for changes that no transaction owns. Its holder waits for
+    /// nothing.
+    pub(super) fn system_block(&self) -> MutexGuard<'_, Journal> {
         let own = self.free.own().0 as u32 % self.system;
         let candidates = (own..self.system).chain(0..own);
         let mut guard = candidates
             .filter_map(|first| self.journals[first as usize].try_lock())
             .next()
             .unwrap_or_else(|| self.journals[own as usize].lock());
-        let journal = &mut *guard;
-        journal.lease = self.lease();
-        journal.is_headed = false;
-        let address = heap.layout.block(journal.blocks[0]) + LINE;
-        let len = journal.writer.put_together(fields, pages);
-        assert!(len <= BLOCK_BYTES - LINE, "a structure change of {len} bytes is larger than any");
-        put(heap, journal, address, fields.gsn);
+        guard.lease = self.lease();
         guard
     }
 
@@ -310,7 +337,8 @@ impl Leased<'_> {
     }
 
     /// Records a change of the transaction, or a fact about it. Not durable before the next barrier
-    /// of the calling thread. Returns the record to undo next from now on, and the bytes taken.
+    /// of the calling thread; with the barriers of the paper, this comes after one already. Returns
+    /// the record to undo next from now on, and the bytes taken.
     pub(super) fn append(&mut self, fields: Fields<'_>, pages: &[Exclusive<'_>]) -> (LogAddress, u64) {
         let (heap, journal) = (self.heap, &mut *self.journal);
         let before = journal.taken;
@@ -318,7 +346,8 @@ impl Leased<'_> {
             // The part before the chain counts as taken.
             journal.taken += CHAIN;
         }
-        let len = journal.writer.put_together(Fields { undo_next: journal.top, ..fields }, pages);
+        let fields = Fields { undo_next: journal.top, ..fields };
+        let len = journal.writer.put_together(fields, pages, self.all.held());
         assert!(len <= LARGEST, "a record of {len} bytes is larger than any operation needs");
         let last = *journal.blocks.last().expect("a journal has a block");
         let end = heap.layout.block(last) + BLOCK_BYTES;
@@ -334,32 +363,43 @@ impl Leased<'_> {
         journal.next += len;
         journal.taken += len;
         journal.top = LogAddress::new(address);
-        put(heap, journal, address, fields.gsn);
+        put(heap, journal, address, fields.gsn, self.all.barriers);
         (journal.top, journal.taken - before)
     }
 
-    /// Records a compensation: from now on, `fields.undo_next` is the record to undo next. Not
-    /// durable before the next barrier of the calling thread.
+    /// Records a compensation: from now on, `fields.undo_next` is the record to undo next. Durable
+    /// as what [`Leased::append`] records.
     pub(super) fn compensate(&mut self, fields: Fields<'_>, pages: &[Exclusive<'_>]) {
         let (heap, journal) = (self.heap, &mut *self.journal);
-        let len = journal.writer.put_together(fields, pages);
+        let len = journal.writer.put_together(fields, pages, self.all.held());
         assert!(len <= slot_bytes(), "a compensation of {len} bytes is larger than any update needs");
         let address = heap.layout.block(journal.blocks[0]) + SLOTS + journal.slot * slot_bytes();
         journal.slot = 1 - journal.slot;
         journal.top = fields.undo_next;
-        put(heap, journal, address, fields.gsn);
+        put(heap, journal, address, fields.gsn, self.all.barriers);
     }
 }
 
-/// Stores the record that was put together, and the head word with the first one.
-fn put(heap: &Heap, journal: &mut Journal, address: u64, gsn: Gsn) {
+/// Stores the record that was put together, and the head word with the first one. With the barriers
+/// of the paper, the seal follows after a barrier.
+fn put(heap: &Heap, journal: &mut Journal, address: u64, gsn: Gsn, barriers: Barriers) {
     let first = heap.layout.block(journal.blocks[0]);
     let seed = Seed { database: heap.header.database, lease: journal.lease, first_block: journal.blocks[0] };
-    heap.store(address, &[journal.writer.seal(seed, address)]);
+    let record = journal.writer.seal(seed, address);
+    let (seal, body) = record.split_at(8);
+    match barriers {
+        Barriers::Fewest => heap.store(address, &[record]),
+        Barriers::Paper => heap.store(address, &[&[0; 8], body]),
+    }
+    let seal: [u8; 8] = seal.try_into().expect("eight bytes");
     journal.gsn = gsn;
     if !std::mem::replace(&mut journal.is_headed, true) {
         let word = journal.lease << 2 | JournalState::Active as u64;
         heap.store(first, &[&word.to_le_bytes()]);
+    }
+    if barriers == Barriers::Paper {
+        heap.barrier();
+        heap.store(address, &[&seal]);
     }
 }
 
@@ -369,16 +409,11 @@ const fn slot_bytes() -> u64 {
 
 const _: () = assert!(SLOTS + 2 * slot_bytes() <= CHAIN && LARGEST <= BLOCK_BYTES - CHAIN);
 
-/// Reads the journals that were in use.
-pub(super) fn find(heap: &Heap) -> Vec<FoundJournal> {
-    (0..heap.layout.blocks as u32).filter_map(|first| find_one(heap, first)).collect()
-}
-
 /// Reads the journal that begins with this block; `None` if it is free, or has no record of its
 /// lease.
 pub(super) fn find_one(heap: &Heap, first: u32) -> Option<FoundJournal> {
     let (state, lease) = head_of(heap.word_at(heap.layout.block(first)));
-    if state == JournalState::Free {
+    if matches!(state, JournalState::Free | JournalState::PageLog) {
         return None;
     }
     let seed = Seed { database: heap.header.database, lease, first_block: first };
@@ -457,7 +492,7 @@ mod tests {
         let memory = SimMemory::new(2 << 20, Domain::DurableCache);
         let options = HeapOptions::new(Source::Simulated(memory), 2 << 20, Domain::DurableCache);
         let heap = Heap::create(&options, [1; 16], 1).unwrap();
-        let journals = Arc::new(Journals::new(&heap, &[]));
+        let journals = Arc::new(Journals::new(&heap, &[], Barriers::Fewest));
         let (all, _) = journals.bytes();
         let heap = Arc::new(heap);
         while journals.bytes().1 > 3 * BLOCK_BYTES {

@@ -6,6 +6,8 @@
 //! pages of the heap. Each transaction has a journal ([`journal`]), from which recovery takes its
 //! changes back.
 //!
+//! With the fewest barriers ([`Barriers::Fewest`]):
+//!
 //! | step | stores | barrier |
 //! |---|---|---|
 //! | change, under the latches of its pages | the record, with undo and new lines; the head word, if it is the first | 1 |
@@ -14,13 +16,47 @@
 //! | commit | the head word: free, or committed with frees to do | 1 |
 //! | rollback | each inverse is a change; then the head word: free | 2 each, and 1 |
 //!
+//! With those of the paper ([`Barriers::Paper`]):
+//!
+//! | step | stores | barrier |
+//! |---|---|---|
+//! | change, under the latches of its pages | the undo entry without its seal; the head word, if it is the first | 1 |
+//! | | the seal of the entry | 2 |
+//! | | the old lines of the pages to a page log ([`page_log`]) | 3 |
+//! | | the head word of the page log: valid | 4 |
+//! | | the new lines to the pages in the heap | 5 |
+//! | | the head word of the page log: free | 6 |
+//! | change that no transaction owns | as above without an undo entry, because it is never undone | 4 |
+//! | deferred free of pages | the record without its seal; the seal | 2 |
+//! | commit | the head word: free, or committed with frees to do | 1 |
+//! | rollback | each inverse is a change, whose entry is a compensation; then the head word: free | 6 each, and 1 |
+//!
 //! The GSN of a change is one more than the highest among its pages and the transaction's earlier
 //! records. There is no global order, and no counter that all threads share.
 //!
 //! # Why recovery is right
-//! Recovery takes the latest record of each journal in use, sorts these records by GSN, and stores
-//! the lines of each to those of its pages whose GSN in the heap is not higher. Then it rolls back
-//! the transactions that had not committed.
+//! Recovery need not know which barriers there were, because records and head words tell. It begins
+//! with what only the barriers of the paper leave:
+//!
+//! 1. It stores the lines of valid page logs back to their pages, and issues a barrier. Each page
+//!    in the heap is then as it was before a change or after it.
+//! 2. It erases the seals of the undo entries without a change: the pages that they name have lower
+//!    GSNs in the heap than they have. It invalidates the page logs, and issues a barrier.
+//!
+//! - Only the latest entry of a journal can lack its change. Its thread still held the latches, so
+//!   no later change can have raised the GSN of a page. Of several pages, the page log keeps all at
+//!   their old GSNs or none.
+//! - The entries must be erased before anything is rolled back. A rollback raises the GSN of a page
+//!   beyond that of an entry without a change, and after another crash the entry would count.
+//! - Until the barrier of step 2, a crash repeats both steps with the same outcome: nothing but the
+//!   lines of page logs has been stored to pages.
+//! - The entry before an erased one is intact. That holds for compensations as well, because they
+//!   use two slots in turn.
+//!
+//! The rest is for the fewest barriers; records without lines change nothing there. Recovery takes
+//! the latest record of each journal in use, sorts these records by GSN, and stores the lines of
+//! each to those of its pages whose GSN in the heap is not higher. Then it rolls back the
+//! transactions that had not committed.
 //!
 //! - Only the latest record of a journal can lack its second barrier, because a thread records the
 //!   next change after it.
@@ -34,10 +70,11 @@
 
 mod inspection;
 mod journal;
+mod page_log;
 mod record;
 mod recovery;
 
-pub(crate) use inspection::{JournalInUse, journals_in_use, system_journals};
+pub(crate) use inspection::{JournalInUse, PageLogInUse, journals_in_use, page_logs_in_use, system_journals};
 pub(crate) use journal::JournalState;
 pub(crate) use record::Record as JournalRecord;
 pub(crate) use recovery::Found;
@@ -51,10 +88,12 @@ use super::{Change, Home, LogService, Recorded, StorageScheme};
 use crate::error::Result;
 use crate::heap::{Heap, LINE, State, Word};
 use crate::metrics::HeapMetrics;
+use crate::options::Barriers;
 use crate::page;
 use crate::pool::Exclusive;
 use crate::record::{FLAG_HAS_DEFERRED_FREES, Kind, undo_next};
 use journal::Journals;
+use page_log::PageLog;
 use record::Fields;
 
 /// How many transaction ids become available with one barrier.
@@ -65,6 +104,7 @@ const TXN_STEP: u64 = 65_536;
 pub(crate) struct InPlace {
     heap: Arc<Heap>,
     journals: Journals,
+    barriers: Barriers,
     /// Homes of the transactions that recovery resumes.
     resumed: Vec<(TxnId, Home)>,
     /// Held by the thread that makes transaction ids available.
@@ -74,11 +114,27 @@ pub(crate) struct InPlace {
 
 impl InPlace {
     /// Creates the scheme over an open heap and what was found in it.
-    pub(crate) fn new(heap: Arc<Heap>, found: &Found) -> Self {
-        let journals = Journals::new(&heap, &found.interrupted);
+    pub(crate) fn new(heap: Arc<Heap>, found: &Found, barriers: Barriers) -> Self {
+        let journals = Journals::new(&heap, &found.interrupted, barriers);
         let resumed = found.interrupted.iter().map(|journal| (journal.txn, Home(journal.first))).collect();
         let ids = Mutex::new(heap.get(Word::NextTxn));
-        Self { heap, journals, resumed, ids, changes: Striped::default() }
+        Self { heap, journals, barriers, resumed, ids, changes: Striped::default() }
+    }
+
+    /// Stores the changed lines of the pages to the heap under a page log of their old lines, so
+    /// that a crash leaves all of them or none.
+    fn persist_page(&self, fields: Fields<'_>, pages: &[Exclusive<'_>]) {
+        let log = PageLog::of_old_lines(&self.journals, &self.heap, fields, pages);
+        if !planted!(PageLogUnfenced) {
+            self.heap.barrier();
+        }
+        log.mark_valid();
+        self.heap.barrier();
+        if !planted!(HomeBeforeJournal) {
+            self.update_heap(pages);
+        }
+        log.mark_invalid();
+        self.heap.barrier();
     }
 
     /// Stores the changed lines of the pages to the heap, durably.
@@ -109,6 +165,7 @@ impl StorageScheme for InPlace {
         let record = change.record;
         let undo = &record.payload[..change.prefix];
         let mut journal = home.map(|home| self.journals.of(&self.heap, home));
+        let is_paper = self.barriers == Barriers::Paper;
         let latest = journal.as_ref().map_or(Gsn::ZERO, journal::Leased::gsn);
         let before = pages.iter().map(Exclusive::gsn).fold(latest.max(record.after), Gsn::max);
         let gsn = Gsn::new(before.get() + 1);
@@ -123,6 +180,8 @@ impl StorageScheme for InPlace {
         let mut recorded = Recorded { gsn, address: LogAddress::ZERO, bytes: 0 };
         let mut system = None;
         match &mut journal {
+            // There is nothing to undo, and the page log alone makes the change atomic.
+            None if is_paper => {}
             None => system = Some(self.journals.system(&self.heap, fields, pages)),
             Some(journal) if kind == Kind::Compensation as u8 => {
                 let undo_next = undo_next(undo).expect("it was just encoded");
@@ -131,9 +190,15 @@ impl StorageScheme for InPlace {
             }
             Some(journal) => (recorded.address, recorded.bytes) = journal.append(fields, pages),
         }
-        self.heap.barrier();
-        if !pages.is_empty() && !planted!(HomeBeforeJournal) {
-            self.update_heap(pages);
+        if journal.is_some() || system.is_some() {
+            self.heap.barrier();
+        }
+        if !pages.is_empty() {
+            if is_paper {
+                self.persist_page(fields, pages);
+            } else if !planted!(HomeBeforeJournal) {
+                self.update_heap(pages);
+            }
         }
         drop(system);
         self.changes.own().1.fetch_add(1, Ordering::Relaxed);

@@ -13,7 +13,13 @@
 //! | 36 | 4 | length of the undo part in bytes |
 //! | 40 | 24 each | for each page: its number, and the lines of it that the record holds |
 //! | behind | | the undo part: the part of a log record's payload before the page operations |
-//! | behind | 64 each | the new contents of these lines, page by page |
+//! | behind | 64 each | the contents of these lines, page by page |
+//!
+//! | record of | lines that it holds |
+//! |---|---|
+//! | a change with the fewest barriers | those that the change changes, as they are afterwards; always some of each page |
+//! | a change with the barriers of the paper | none |
+//! | a page log ([`super::page_log`]) | those that the change changes, as they were before |
 //!
 //! A record begins at a cache line. Because of the seed, no record of an earlier lease of the
 //! journal, or of another database, passes for one of this lease.
@@ -63,13 +69,24 @@ pub(super) struct Fields<'a> {
     pub(super) undo: &'a [u8],
 }
 
+/// The lines that a record of a change holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Held<'h> {
+    /// What the changed lines are after the change: the pages have them.
+    New,
+    /// None: the record tells how to undo the change, and names the pages.
+    Nothing,
+    /// What the changed lines were before the change: the heap still has them.
+    Old(&'h Heap),
+}
+
 /// Writes records, in a buffer that is used again and again.
 #[derive(Debug, Default)]
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
     /// Puts a record together, all but its seal; returns its length in bytes.
-    pub(super) fn put_together(&mut self, fields: Fields<'_>, pages: &[Exclusive<'_>]) -> u64 {
+    pub(super) fn put_together(&mut self, fields: Fields<'_>, pages: &[Exclusive<'_>], held: Held<'_>) -> u64 {
         let bytes = &mut self.0;
         bytes.clear();
         bytes.resize(SEED + 8, 0);
@@ -81,12 +98,22 @@ impl Writer {
         bytes.extend_from_slice(&(fields.undo.len() as u32).to_le_bytes());
         for page in pages {
             bytes.extend_from_slice(&page.id().get().to_le_bytes());
-            bytes.extend_from_slice(&page.lines().bits().to_le_bytes());
+            let lines = if matches!(held, Held::Nothing) { Lines::NONE } else { page.lines() };
+            bytes.extend_from_slice(&lines.bits().to_le_bytes());
         }
         bytes.extend_from_slice(fields.undo);
         for page in pages {
             for run in page.lines().runs() {
-                bytes.extend_from_slice(&page[run.start * LINE as usize..run.end * LINE as usize]);
+                let range = run.start * LINE as usize..run.end * LINE as usize;
+                match held {
+                    Held::New => bytes.extend_from_slice(&page[range]),
+                    Held::Nothing => {}
+                    Held::Old(heap) => {
+                        let at = bytes.len();
+                        bytes.resize(at + range.len(), 0);
+                        heap.read(heap.layout.page(page.id()) + range.start as u64, &mut bytes[at..]);
+                    }
+                }
             }
         }
         let len = (bytes.len() - SEED).next_multiple_of(LINE as usize);
@@ -133,6 +160,14 @@ impl Record {
         }
         let record = Self { address, bytes: seeded.split_off(SEED) };
         record.is_consistent().then_some(record)
+    }
+
+    /// Erases the seal, so that the record counts no more. Not durable before the next barrier of
+    /// the calling thread. Returns the seal.
+    pub(super) fn erase(&self, heap: &Heap) -> u64 {
+        let seal = heap.word_at(self.address);
+        heap.store(self.address, &[&[0; 8]]);
+        seal
     }
 
     fn word(&self, at: usize) -> u64 {

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
-use duramen_types::{Gsn, LogAddress, TxnId, planted};
+use duramen_types::{Gsn, LogAddress, PageId, TxnId, planted};
 
 use super::journal::{self, FoundJournal, JournalState};
+use super::page_log;
 use super::record::Record;
 use crate::error::{Error, Result};
 use crate::heap::{Heap, LINE, Word};
 use crate::metrics::RecoveryReport;
+use crate::page::Lines;
 use crate::record::Kind;
 
 /// What the journals of a heap hold after a crash.
@@ -40,11 +42,11 @@ impl Found {
     /// # Errors
     /// [`Error::Corrupt`] if a record names a page that is not in the heap.
     pub(crate) fn repeat(heap: &Heap, report: &mut RecoveryReport) -> Result<Self> {
-        let mut found = journal::find(heap);
+        let mut found = take_back(heap, report)?;
         found.sort_by_key(|journal| journal.last.gsn());
         report.records = found.len() as u64;
         for journal in &found {
-            repeat(heap, &journal.last, report)?;
+            repeat(heap, &journal.last, report);
         }
         heap.barrier();
         found.retain(|journal| !journal.txn.is_zero());
@@ -81,25 +83,77 @@ impl Found {
     }
 }
 
-/// Stores the lines of a record to the pages that may lack them.
-fn repeat(heap: &Heap, record: &Record, report: &mut RecoveryReport) -> Result<()> {
-    for (page, lines, contents) in record.pages() {
-        if page.get() >= heap.layout.pages {
-            let (file, offset) = (heap.location().to_owned(), record.address);
-            let reason = format!("a journal names {page}, which is behind the end of the heap");
-            return Err(Error::Corrupt { file, offset, page: Some(page), reason });
+/// Takes back the changes that a crash has interrupted between the barriers of the paper: stores
+/// the lines of valid page logs to their pages, and erases the undo entries without a change.
+/// Returns the journals in use.
+fn take_back(heap: &Heap, report: &mut RecoveryReport) -> Result<Vec<FoundJournal>> {
+    let logs = page_log::find(heap)?;
+    for log in &logs {
+        check_pages(heap, &log.record)?;
+        for (page, lines, old) in log.record.pages() {
+            report.pages += 1;
+            report.redone += 1;
+            store_lines(heap, page, lines, old);
         }
+    }
+    if !logs.is_empty() {
+        heap.barrier();
+    }
+    let mut found = Vec::new();
+    let mut erased = Vec::new();
+    for first in 0..heap.layout.blocks as u32 {
+        // Of each journal, the latest entry at most has no change.
+        while let Some(journal) = journal::find_one(heap, first) {
+            check_pages(heap, &journal.last)?;
+            if has_change(heap, &journal.last) {
+                found.push(journal);
+                break;
+            }
+            erased.push((journal.last.address, journal.last.erase(heap)));
+        }
+    }
+    logs.iter().for_each(|log| log.invalidate(heap));
+    if planted!(EntryLeft) {
+        erased.iter().for_each(|(address, seal)| heap.store(*address, &[&seal.to_le_bytes()]));
+    }
+    if !(logs.is_empty() && erased.is_empty()) {
+        heap.barrier();
+    }
+    Ok(found)
+}
+
+/// Returns whether the change of a record was made, or will be repeated from its lines.
+fn has_change(heap: &Heap, record: &Record) -> bool {
+    let is_made = |(page, lines, _): (PageId, Lines, &[u8])| lines.count() > 0 || heap.page_gsn(page) >= record.gsn();
+    record.pages().all(is_made) || planted!(HomeTimeIgnored)
+}
+
+/// Checks that the pages of a record are in the heap.
+fn check_pages(heap: &Heap, record: &Record) -> Result<()> {
+    let Some((page, ..)) = record.pages().find(|(page, ..)| page.get() >= heap.layout.pages) else { return Ok(()) };
+    let (file, offset) = (heap.location().to_owned(), record.address);
+    let reason = format!("a journal names {page}, which is behind the end of the heap");
+    Err(Error::Corrupt { file, offset, page: Some(page), reason })
+}
+
+/// Stores the lines of a record to the pages that may lack them.
+fn repeat(heap: &Heap, record: &Record, report: &mut RecoveryReport) {
+    for (page, lines, contents) in record.pages() {
         report.pages += 1;
-        if heap.page_gsn(page) > record.gsn() && !planted!(HomeTimeIgnored) {
+        if lines.count() == 0 || heap.page_gsn(page) > record.gsn() && !planted!(HomeTimeIgnored) {
             continue;
         }
         report.redone += 1;
-        let mut rest = contents;
-        for run in lines.runs() {
-            let (bytes, behind) = rest.split_at(run.len() * LINE as usize);
-            heap.store_page(page, run.start * LINE as usize, bytes);
-            rest = behind;
-        }
+        store_lines(heap, page, lines, contents);
     }
-    Ok(())
+}
+
+/// Stores lines with these contents, one after the other, to a page.
+fn store_lines(heap: &Heap, page: PageId, lines: Lines, contents: &[u8]) {
+    let mut rest = contents;
+    for run in lines.runs() {
+        let (bytes, behind) = rest.split_at(run.len() * LINE as usize);
+        heap.store_page(page, run.start * LINE as usize, bytes);
+        rest = behind;
+    }
 }

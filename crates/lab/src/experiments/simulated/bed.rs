@@ -10,12 +10,13 @@ use duramen::pmem::{Domain, Guarantee, Source, Survive, Timing};
 use duramen::{CommitMode, Db, InsertDesign, LogDevice, NvmOptions, Options, Partition};
 use duramen_io::{DelayDisk, SimDisk};
 use duramen_machine::threads::usage;
-use duramen_machine::{Breakdown, Description, Outcome, Plan, Report, Schedule};
+use duramen_machine::{Breakdown, Plan, Report, Schedule};
 use duramen_sync::Arc;
 use duramen_workloads::{Limit, Request, RunOptions, Workload, run};
 
 use crate::error::{Error, Result};
 use crate::experiments::simulated::setup::{Bench, Device, Point, Setup};
+use crate::simulation::{finished, plan};
 
 /// A populated database.
 pub(crate) type Loaded = Report<Result<SimDisk>>;
@@ -117,21 +118,4 @@ impl Bench {
 
 fn spent(before: &Breakdown, after: &Breakdown) -> Breakdown {
     after.since(before)
-}
-
-fn plan(machine: &'static str) -> Result<Plan> {
-    let described = Description::named(machine);
-    Ok(Plan::new(described.map_err(|error| Error::Simulation { machine, reason: error.to_string() })?))
-}
-
-fn finished<'a, T>(machine: &'static str, outcome: &'a Outcome<Result<T>>) -> Result<&'a T> {
-    let reason = match outcome {
-        Outcome::Done(Ok(value)) => return Ok(value),
-        Outcome::Done(Err(error)) => error.to_string(),
-        Outcome::Stopped => "it was stopped".to_owned(),
-        Outcome::Aborted(reason) => reason.clone(),
-        Outcome::OutOfTime(threads) => format!("it ran out of time; its threads:\n{threads}"),
-        Outcome::Deadlock(threads) => format!("all its threads wait for each other:\n{threads}"),
-    };
-    Err(Error::Simulation { machine, reason })
 }

@@ -1,0 +1,183 @@
+//! The undo log: records of old lines, in buckets that transactions take from a pool.
+//!
+//! A record ([`duramen_types::undo_record`]) names its slot and its number within the update. Its
+//! tag is a CRC-32C of the heap's id, the slot, the number of the update and the record. It is
+//! valid for the update after the last one that its slot has finished, and for no other: to end an
+//! update is to raise one number, and nothing of the log has to be erased.
+//!
+//! The records of an update fill its buckets one after the other, so the record with number *r* is
+//! in the update's bucket number *r* / records per bucket. Recovery finds the owner of a bucket,
+//! and its place among the owner's buckets, in the bucket's first record. The hardware of the paper
+//! has registers for that (section IV-C); here no state outside the records has to be durable.
+//!
+//! Recovery accepts the records 0, 1, ... of an update as far as they are valid. Each batch of
+//! records is fenced before any of its lines is stored to, so a batch of which a power cut has lost
+//! a part has changed nothing, and what recovery does not accept needs no undo.
+
+use duramen_sync::Mutex;
+use duramen_types::crc32c;
+use duramen_types::planted;
+use duramen_types::undo_record::{LINE_BYTES, LINES_PER_RECORD, UndoHeader};
+
+use crate::error::{Error, Result};
+use crate::layout::{LINE, Layout, RECORD_BYTES};
+use crate::medium::{Barrier, Medium};
+
+/// Where the header of a record is: behind the lines.
+const HEADER_AT: usize = LINES_PER_RECORD * LINE_BYTES;
+/// Where the tag is in the header.
+const TAG_AT: usize = 60;
+
+/// A line, and what it held.
+pub(crate) type OldLine = (u64, [u8; LINE_BYTES]);
+
+/// The buckets that no transaction has.
+#[derive(Debug)]
+pub(crate) struct Buckets(Mutex<Vec<u32>>);
+
+impl Buckets {
+    pub(crate) fn new(buckets: u32) -> Self {
+        Self(Mutex::new((0..buckets).rev().collect()))
+    }
+
+    fn take(&self) -> Option<u32> {
+        self.0.lock().pop()
+    }
+
+    fn give_back(&self, buckets: impl Iterator<Item = u32>) {
+        self.0.lock().extend(buckets);
+    }
+}
+
+/// The records of the update that runs in a slot.
+#[derive(Debug)]
+pub(crate) struct UpdateLog {
+    pub(crate) slot: u32,
+    /// The number of the update.
+    pub(crate) number: u64,
+    records: u32,
+    /// The first one is kept from update to update.
+    buckets: Vec<u32>,
+}
+
+impl UpdateLog {
+    pub(crate) fn new(slot: u32, number: u64) -> Self {
+        Self { slot, number, records: 0, buckets: Vec::new() }
+    }
+
+    /// Returns whether the update has records.
+    pub(crate) fn is_used(&self) -> bool {
+        self.records > 0
+    }
+
+    /// Logs lines durably. They may be stored to when this has returned.
+    pub(crate) fn append(
+        &mut self,
+        (medium, layout, pool): (&Medium, &Layout, &Buckets),
+        lines: &[OldLine],
+    ) -> Result<()> {
+        let per_bucket = layout.header.log.records;
+        let wanted = self.records + lines.len().div_ceil(LINES_PER_RECORD) as u32;
+        while self.buckets.len() < wanted.div_ceil(per_bucket) as usize {
+            let Some(bucket) = pool.take() else {
+                return Err(Error::LogFull { lines: lines.len() });
+            };
+            self.buckets.push(bucket);
+        }
+        for entries in lines.chunks(LINES_PER_RECORD) {
+            let bucket = self.buckets[(self.records / per_bucket) as usize];
+            let at = layout.record(bucket, self.records % per_bucket);
+            write_record(medium, layout, at, (self.slot, self.number, self.records), entries);
+            self.records += 1;
+        }
+        if !planted!(UndoUnfenced) {
+            medium.barrier(Barrier::Log);
+        }
+        Ok(())
+    }
+
+    /// Ends the update: its records are not valid any more.
+    pub(crate) fn end(&mut self, medium: &Medium, layout: &Layout, pool: &Buckets) {
+        end_update(medium, layout, self.slot, self.number);
+        if !planted!(EndUnfenced) {
+            medium.barrier(Barrier::End);
+        }
+        self.number += 1;
+        self.records = 0;
+        if self.buckets.len() > 1 {
+            pool.give_back(self.buckets.drain(1..));
+        }
+    }
+
+    /// Gives back what was taken by an update that ends without a record.
+    pub(crate) fn forget(&mut self, pool: &Buckets) {
+        if self.buckets.len() > 1 {
+            pool.give_back(self.buckets.drain(1..));
+        }
+    }
+}
+
+/// Stores the number of the last finished update of a slot; a barrier must follow.
+pub(crate) fn end_update(medium: &Medium, layout: &Layout, slot: u32, number: u64) {
+    let at = layout.slot(slot);
+    medium.store_word(at, layout.seal(at, number));
+    medium.flush(at, 8);
+}
+
+fn write_record(medium: &Medium, layout: &Layout, at: u64, update: (u32, u64, u32), entries: &[OldLine]) {
+    let (slot, number, record) = update;
+    let mut header = UndoHeader::new(slot as u8, record, 0);
+    let mut lines = [0; HEADER_AT];
+    for (line, old) in entries {
+        let index = header.push(line * LINE).expect("a record has space for a batch's part");
+        lines[index * LINE_BYTES..][..LINE_BYTES].copy_from_slice(old);
+    }
+    let lines = &lines[..entries.len() * LINE_BYTES];
+    let mut header = header.encode();
+    let tag = tag(layout, (slot, number), &header, lines);
+    header[TAG_AT..].copy_from_slice(&tag.to_le_bytes());
+    medium.stream(at, &[lines]);
+    medium.stream(at + HEADER_AT as u64, &[&header]);
+}
+
+/// Reads a record; `None` if it is not a valid one of this update.
+pub(crate) fn read_record(
+    medium: &Medium,
+    layout: &Layout,
+    at: u64,
+    (slot, number): (u32, u64),
+) -> Option<(u32, Vec<OldLine>)> {
+    let mut bytes = [0; RECORD_BYTES];
+    medium.read(at, &mut bytes);
+    let (lines, header_bytes) = bytes.split_at(HEADER_AT);
+    let mut untagged = *header_bytes.first_chunk()?;
+    let header = UndoHeader::decode(&untagged).ok()?;
+    untagged[TAG_AT..].fill(0);
+    let lines = &lines[..header.addresses().len() * LINE_BYTES];
+    if u32::from(header.slot()) != slot || tag(layout, (slot, number), &untagged, lines) != header.tag() {
+        return None;
+    }
+    let old = lines.as_chunks::<LINE_BYTES>().0.iter();
+    let entries = header.addresses().iter().map(|at| at / LINE).zip(old.copied());
+    Some((header.number(), entries.collect()))
+}
+
+/// Returns the slot that a record names, valid or not.
+pub(crate) fn slot_of_record(medium: &Medium, at: u64) -> Option<u32> {
+    let mut bytes = [0; LINE_BYTES];
+    medium.read(at + HEADER_AT as u64, &mut bytes);
+    UndoHeader::decode(&bytes).ok().map(|header| u32::from(header.slot()))
+}
+
+/// Returns the tag of a record with this header, whose own tag is zero.
+fn tag(layout: &Layout, (slot, number): (u32, u64), header: &[u8; LINE_BYTES], lines: &[u8]) -> u32 {
+    let mut bytes = [0; 32 + RECORD_BYTES];
+    bytes[..16].copy_from_slice(&layout.header.id);
+    bytes[16..24].copy_from_slice(&u64::from(slot).to_le_bytes());
+    let number = if planted!(TagUnseeded) { 0 } else { number };
+    bytes[24..32].copy_from_slice(&number.to_le_bytes());
+    let len = 32 + LINE_BYTES + lines.len();
+    bytes[32..32 + LINE_BYTES].copy_from_slice(header);
+    bytes[32 + LINE_BYTES..len].copy_from_slice(lines);
+    crc32c(&bytes[..len])
+}

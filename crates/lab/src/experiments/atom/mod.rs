@@ -1,0 +1,245 @@
+//! ATOM's evaluation, repeated on the event-driven model (`duramen_machine::atom`).
+//!
+//! The parameters here and the machine's description were fixed before the first of these
+//! experiments ran.
+
+mod logging;
+mod redo;
+mod throughput;
+
+pub(super) use logging::{Collation, Crashes, Full, Sourced};
+pub(super) use redo::{Entries, Latency, Redo};
+pub(super) use throughput::{Large, Small};
+
+use duramen_machine::atom::{self, Cpu, Design, LINE_BYTES, Lock, Machine, Plan, Program, Report, Setup};
+use duramen_workloads::regions::{
+    Addr, AtomicMemory, EntrySize, Kind, PlainMemory, RegionAccess, RegionError, Scale, Structure,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::error::{Error, Result};
+use crate::experiment::{Context, EVENT_MODEL as WORLD};
+
+const MACHINE: &str = "atom-events";
+/// Entries of an instance when it is new; the shared one has those of all programs.
+const ENTRIES: u64 = 256;
+const SMALL: EntrySize = EntrySize::Small;
+const LARGE: EntrySize = EntrySize::Large;
+/// The benchmarks, in the paper's order.
+const KINDS: [Kind; 6] = [Kind::BTree, Kind::Hash, Kind::Queue, Kind::RbTree, Kind::Sdg, Kind::Sps];
+/// Operations of each program before and in the measured part.
+const WARM_UP: u64 = 50;
+const MEASURED: u64 = 250;
+
+pub(super) const UNDO: [(Design, &str); 4] =
+    [(Design::Base, "BASE"), (Design::Atom, "ATOM"), (Design::AtomOpt, "ATOM-OPT"), (Design::NonAtomic, "NON-ATOMIC")];
+
+/// A core of the model, as memory with atomic regions.
+struct Simulated<'a>(&'a mut Cpu);
+
+/// The same within a region.
+struct Region<'a>(&'a mut Cpu);
+
+impl RegionAccess for Region<'_> {
+    type Error = RegionError;
+
+    fn load(&mut self, at: Addr) -> Result<u64, RegionError> {
+        Ok(self.0.load(at))
+    }
+
+    fn read(&mut self, at: Addr, to: &mut [u8]) -> Result<(), RegionError> {
+        self.0.read(at, to);
+        Ok(())
+    }
+
+    fn store(&mut self, at: Addr, value: u64) -> Result<(), RegionError> {
+        self.0.store(at, value);
+        Ok(())
+    }
+
+    fn write(&mut self, at: Addr, from: &[u8]) -> Result<(), RegionError> {
+        self.0.write(at, from);
+        Ok(())
+    }
+
+    fn work(&mut self, instructions: u64) {
+        self.0.work(instructions);
+    }
+}
+
+impl AtomicMemory for Simulated<'_> {
+    type Error = RegionError;
+    type Lock = Lock;
+    type Region<'region> = Region<'region>;
+
+    fn atomic<R>(
+        &mut self,
+        lock: Lock,
+        mut body: impl FnMut(&mut Region<'_>) -> Result<R, RegionError>,
+    ) -> Result<R, RegionError> {
+        self.0.begin(&[lock]);
+        let result = body(&mut Region(self.0));
+        self.0.end(&[lock]);
+        result
+    }
+}
+
+/// The instances of a benchmark, one for each program or one for all, and the bytes they take.
+fn instances(kind: Kind, size: EntrySize, programs: u64) -> (Vec<Structure>, u64) {
+    let shared = kind == Kind::Queue;
+    let scale = Scale { entries: if shared { ENTRIES * programs } else { ENTRIES }, size };
+    // Whole pages and one more, so that each instance begins behind another controller.
+    let apart = Structure::bytes(kind, scale).next_multiple_of(4096) + 4096;
+    let count = if shared { 1 } else { programs };
+    // Address 0 stands for none.
+    ((0..count).map(|index| Structure::at(kind, scale, 4096 + index * apart)).collect(), 4096 + count * apart)
+}
+
+/// A run of a benchmark.
+#[derive(Clone)]
+struct Bench {
+    kind: Kind,
+    size: EntrySize,
+    plan: Plan,
+}
+
+impl Bench {
+    fn new(context: &Context<'_>, kind: Kind, size: EntrySize, design: Design, seed: u64) -> Result<Self> {
+        let machine = Machine::named(MACHINE).map_err(failed)?;
+        let programs = machine.core.cores as u64;
+        let mut plan = Plan::new(machine, design, context.pick(MEASURED, MEASURED / 5, 4) * programs);
+        plan.warm_up = context.pick(WARM_UP, WARM_UP / 5, 1) * programs;
+        plan.seed = seed;
+        Ok(Self { kind, size, plan })
+    }
+
+    fn run(&self) -> Result<Report> {
+        let programs = self.plan.machine.core.cores as u64;
+        let (structures, bytes) = instances(self.kind, self.size, programs);
+        let mut memory = PlainMemory::new(bytes);
+        let mut random = StdRng::seed_from_u64(self.plan.seed);
+        for structure in &structures {
+            structure.make(&mut memory, ()).map_err(broken)?;
+            // Until about half of the keys are there.
+            for number in 0..4 * ENTRIES * programs / structures.len() as u64 {
+                structure.operate(&mut memory, (), number, &mut random).map_err(broken)?;
+            }
+        }
+        let mut image = vec![[0; LINE_BYTES]; bytes as usize / LINE_BYTES];
+        for (index, line) in image.iter_mut().enumerate() {
+            memory.read((index * LINE_BYTES) as u64, line).map_err(broken)?;
+        }
+        let program = |number| self.program(&structures, number, random.random());
+        let setup = Setup { image, locks: structures.len(), programs: (0..programs).map(program).collect() };
+        let report = atom::run(&self.plan, setup).map_err(failed)?;
+        for (index, line) in report.image.iter().enumerate() {
+            memory.write((index * LINE_BYTES) as u64, line).map_err(broken)?;
+        }
+        for structure in &structures {
+            structure.audit(&mut memory, ()).map_err(broken)?;
+        }
+        Ok(report)
+    }
+
+    fn program(&self, structures: &[Structure], number: u64, seed: u64) -> Program {
+        let which = number as usize % structures.len();
+        let structure = structures[which];
+        Box::new(move |cpu: &mut Cpu| {
+            let mut random = StdRng::seed_from_u64(seed);
+            for operation in number.. {
+                // Drawing the inputs, and the call.
+                cpu.work(40);
+                let done = structure.operate(&mut Simulated(cpu), Lock(which), operation, &mut random);
+                done.expect("the structure is whole");
+                if !cpu.done() {
+                    return;
+                }
+            }
+        })
+    }
+}
+
+fn broken(error: RegionError) -> Error {
+    Error::Audit(error.to_string())
+}
+
+fn failed(error: atom::Error) -> Error {
+    Error::Simulation { machine: MACHINE, reason: error.to_string() }
+}
+
+/// Means over the seeds.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    /// Operations in a million cycles.
+    throughput: f64,
+    /// For each operation.
+    queue_full: f64,
+    entries: f64,
+    log_writes: f64,
+    data_writes: f64,
+    sourced_share: f64,
+    /// Share of the time that a channel was busy.
+    channel: f64,
+}
+
+fn seeds(context: &Context<'_>) -> &'static [u64] {
+    context.pick(&[1, 2, 3], &[1], &[1])
+}
+
+fn measure(context: &mut Context<'_>, bench: impl Fn(u64) -> Result<Bench>, name: &str) -> Result<Measured> {
+    let mut reports = Vec::new();
+    let mut channels = 1.0;
+    for &seed in seeds(context) {
+        let bench = bench(seed)?;
+        channels = bench.plan.machine.memory.controllers as f64
+            * if bench.plan.design == Design::RedoTwoChannels { 2.0 } else { 1.0 };
+        let what = format!("{} of {} bytes, {name}, seed {seed}", bench.kind.name(), bench.size.bytes());
+        reports.push(context.measure(what, || bench.run())?);
+    }
+    let sum = |of: &dyn Fn(&Report) -> u64| reports.iter().map(of).sum::<u64>() as f64;
+    let operations = sum(&|report| report.counters.operations);
+    let (cycles, entries) = (sum(&|report| report.cycles), sum(&|report| report.counters.entries));
+    Ok(Measured {
+        throughput: operations * 1e6 / cycles,
+        queue_full: sum(&|report| report.counters.queue_full) / operations,
+        entries: entries / operations,
+        log_writes: sum(&|report| report.counters.log_lines + report.counters.headers) / operations,
+        data_writes: sum(&|report| report.counters.data_writes) / operations,
+        sourced_share: if entries > 0.0 { sum(&|report| report.counters.sourced) / entries } else { 0.0 },
+        channel: sum(&|report| report.counters.channel_busy) / cycles / channels,
+    })
+}
+
+/// Measures a benchmark with a design.
+fn measure_kind(context: &mut Context<'_>, kind: Kind, size: EntrySize, design: (Design, &str)) -> Result<Measured> {
+    let parts = Bench::new(context, kind, size, design.0, 0)?;
+    let bench = move |seed| {
+        let mut bench = parts.clone();
+        bench.plan.seed = seed;
+        Ok(bench)
+    };
+    measure(context, bench, design.1)
+}
+
+fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
+    let logs: Vec<f64> = values.map(f64::ln).collect();
+    (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+}
+
+/// What all of these experiments say of their setting.
+fn setting(context: &Context<'_>) -> Result<Vec<String>> {
+    let machine = Machine::named(MACHINE).map_err(failed)?;
+    Ok(vec![
+        format!("{}; parameters {:016x}.", machine.title, machine.digest),
+        format!(
+            "A program on each of {} cores, {} operations each after {} to warm up, {} seeds. Each program has an \
+             instance of {ENTRIES} entries, the queue excepted, which all share. Stores to the stack are logged, too: \
+             one for every ten instructions.",
+            machine.core.cores,
+            context.pick(MEASURED, MEASURED / 5, 4),
+            context.pick(WARM_UP, WARM_UP / 5, 1),
+            seeds(context).len(),
+        ),
+    ])
+}

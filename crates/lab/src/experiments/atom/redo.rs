@@ -1,0 +1,164 @@
+//! T5 to T7: redo logging beside ATOM.
+
+use duramen_machine::atom::Design;
+use duramen_workloads::regions::Kind;
+
+use super::{Bench, KINDS, SMALL, UNDO, WORLD, geometric_mean, measure, measure_kind, seeds, setting};
+use crate::bounds::{Bound, Check};
+use crate::error::Result;
+use crate::experiment::{About, Context, Experiment, Findings};
+use crate::figure::{Axis, Figure, Series, Shape};
+
+const REDO: (Design, &str) = (Design::Redo, "REDO");
+const TWO_CHANNELS: (Design, &str) = (Design::RedoTwoChannels, "REDO-2C");
+
+/// Throughput.
+pub(crate) struct Redo;
+
+impl Experiment for Redo {
+    fn about(&self) -> About {
+        About {
+            id: "T5",
+            title: "throughput of redo logging against ATOM-OPT, entries of 512 bytes",
+            source: "ATOM (HPCA 2017), Fig. 7",
+            world: WORLD,
+            found: "REDO reaches 22 % of ATOM-OPT with one channel behind each controller, and 30 % with two",
+            wanted: "both below 60 %, and two channels better than one",
+        }
+    }
+
+    fn difference(&self) -> Option<&'static str> {
+        Some(
+            "a redo entry has 16 bytes here and stores 8; 19 entries for each of ATOM's, as the paper has them, are \
+             more than a line has words",
+        )
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        context.expect(KINDS.len() * 3 * seeds(context).len());
+        let mut by_opt = [Vec::new(), Vec::new()];
+        for kind in KINDS {
+            let opt = measure_kind(context, kind, SMALL, UNDO[2])?.throughput;
+            for (ratios, design) in by_opt.iter_mut().zip([REDO, TWO_CHANNELS]) {
+                ratios.push(measure_kind(context, kind, SMALL, design)?.throughput / opt);
+            }
+        }
+        let means = by_opt.each_ref().map(|ratios| geometric_mean(ratios.iter().copied()));
+        let checks = vec![
+            Check::new("REDO by ATOM-OPT, geometric mean", "0.22", means[0], Bound::AtMost(0.60)),
+            Check::new("REDO-2C by ATOM-OPT, geometric mean", "0.30", means[1], Bound::AtMost(0.60)),
+            Check::new("REDO-2C by REDO", "1.36", means[1] / means[0], Bound::AtLeast(1.0)),
+        ];
+        let series = by_opt.iter().zip([REDO, TWO_CHANNELS]).map(|(ratios, design)| {
+            Series::ours(design.1, ratios.iter().enumerate().map(|(x, y)| (x as f64, *y)).collect())
+        });
+        let figures = vec![bars("T5-redo", "Throughput by ATOM-OPT", series.collect())];
+        Ok(Findings { setting: setting(context)?, figures, checks })
+    }
+}
+
+fn bars(name: &str, title: &str, series: Vec<Series>) -> Figure {
+    let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
+    Figure {
+        name: name.to_owned(),
+        title: format!("{title} ({})", kinds.join(", ")),
+        x: Axis::linear("benchmark"),
+        y: Axis::linear("ratio"),
+        shape: Shape::Lines,
+        series,
+    }
+}
+
+/// Numbers of entries.
+pub(crate) struct Entries;
+
+impl Experiment for Entries {
+    fn about(&self) -> About {
+        About {
+            id: "T6",
+            title: "log entries of redo logging by those of ATOM-OPT",
+            source: "ATOM (HPCA 2017), section VI-D",
+            world: WORLD,
+            found: "19 times as many",
+            wanted: "at least 8 times as many",
+        }
+    }
+
+    fn difference(&self) -> Option<&'static str> {
+        Some(
+            "ATOM logs a line once; a line has eight words of 8 bytes, so with stores of 8 bytes redo logging can \
+             exceed 8 entries for each of ATOM's only where a region stores to a word several times",
+        )
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        context.expect(KINDS.len() * 2 * seeds(context).len());
+        let mut ratios = Vec::new();
+        for kind in KINDS {
+            let opt = measure_kind(context, kind, SMALL, UNDO[2])?.entries;
+            ratios.push(measure_kind(context, kind, SMALL, REDO)?.entries / opt);
+        }
+        let mean = geometric_mean(ratios.iter().copied());
+        let checks = vec![Check::new("entries by ATOM-OPT's, geometric mean", "19", mean, Bound::AtLeast(8.0))];
+        let points = ratios.iter().enumerate().map(|(x, y)| (x as f64, *y)).collect();
+        let figures = vec![bars("T6-entries", "Log entries by ATOM-OPT's", vec![Series::ours("REDO", points)])];
+        Ok(Findings { setting: setting(context)?, figures, checks })
+    }
+}
+
+/// Memory latency.
+pub(crate) struct Latency;
+
+impl Experiment for Latency {
+    fn about(&self) -> About {
+        About {
+            id: "T7",
+            title: "throughput of rbtree by the latency of memory, entries of 512 bytes",
+            source: "ATOM (HPCA 2017), Fig. 8",
+            world: WORLD,
+            found: "REDO is ahead at DRAM's latency and degrades more than linearly; ATOM-OPT degrades almost linearly",
+            wanted: "REDO is ahead at DRAM's latency, and ATOM-OPT at ten times that",
+        }
+    }
+
+    fn difference(&self) -> Option<&'static str> {
+        Some("with 32 banks behind each channel, its bandwidth limits redo logging, whatever the latency")
+    }
+
+    fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
+        let factors = context.pick(&[1, 2, 3, 5, 8, 10, 15, 20][..], &[1, 10], &[1, 10]);
+        context.expect(factors.len() * 2 * seeds(context).len());
+        let mut series = Vec::new();
+        for design in [UNDO[2], REDO] {
+            let mut points = Vec::new();
+            for &factor in factors {
+                let mut parts = Bench::new(context, Kind::RbTree, SMALL, design.0, 0)?;
+                // Table I's latencies are ten times DRAM's.
+                parts.plan.machine.memory.write = 36 * factor;
+                parts.plan.machine.memory.read = 24 * factor;
+                let bench = |seed| {
+                    let mut bench = parts.clone();
+                    bench.plan.seed = seed;
+                    Ok(bench)
+                };
+                let name = format!("{}, latency x {factor}", design.1);
+                points.push((factor as f64, measure(context, bench, &name)?.throughput));
+            }
+            series.push(Series::ours(design.1, points));
+        }
+        let ratio = |x: f64| series[1].at(x).unwrap_or(f64::NAN) / series[0].at(x).unwrap_or(f64::NAN);
+        let checks = vec![
+            Check::new("REDO by ATOM-OPT at DRAM's latency", "above 1", ratio(1.0), Bound::AtLeast(1.0)),
+            Check::new("REDO by ATOM-OPT at ten times that", "below 1", ratio(10.0), Bound::AtMost(1.0)),
+        ];
+        let figures = vec![Figure {
+            name: "T7-latency".to_owned(),
+            title: "Throughput of rbtree by the latency of memory".to_owned(),
+            x: Axis::linear("latency by DRAM's"),
+            y: Axis::linear("operations in a million cycles"),
+            shape: Shape::Lines,
+            series,
+        }];
+        Ok(Findings { setting: setting(context)?, figures, checks })
+    }
+}

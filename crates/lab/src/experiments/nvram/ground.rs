@@ -1,0 +1,47 @@
+//! What the experiments need of the place where they run.
+
+use std::time::Duration;
+
+use crate::contender::Contender;
+use crate::error::Result;
+
+/// Where experiments run.
+pub(super) trait Ground {
+    /// Populates the databases of a workload.
+    fn site(&self, workload: &'static str) -> Result<Box<dyn Site>>;
+
+    /// How often each point is measured.
+    fn rounds(&self) -> usize;
+
+    /// Numbers of dirty pages that the baseline is tried with, in falling order.
+    fn dirty_pages(&self) -> &'static [usize];
+
+    /// How it is set up, a sentence each.
+    fn setting(&self) -> Vec<String>;
+}
+
+/// The databases of a workload, one for each scheme.
+pub(super) trait Site {
+    /// Returns the commits per second with barriers of this length and the number of clients that
+    /// is best.
+    fn throughput(&self, contender: Contender, barrier: Duration) -> Result<f64>;
+
+    /// Runs the workload, interrupts it and recovers.
+    fn interrupt(&self, contender: Contender) -> Result<Interrupted>;
+
+    /// Audits all databases.
+    fn audit(&self) -> Result<()>;
+}
+
+/// A run that was interrupted, with barriers that take no time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Interrupted {
+    /// Commits per second before.
+    pub(super) throughput: f64,
+    /// Seconds that recovery took afterwards.
+    pub(super) recovery: f64,
+    /// Pages written per second.
+    pub(super) page_flushes: f64,
+    /// Dirty pages at the end.
+    pub(super) dirty_pages: f64,
+}

@@ -1,0 +1,141 @@
+//! The databases on this machine.
+
+use std::time::Duration;
+
+use super::ground::{Ground, Interrupted, Site};
+use crate::contender::{CONTENDERS, Clients, Contender, Sizes};
+use crate::error::Result;
+use crate::experiment::Context;
+use crate::nvm_bed::{Job, NvmBed};
+
+/// Threads whose commits block them, and pipelined clients on two threads: the best counts. There
+/// are no more spinning threads than processors only with two.
+const CLIENTS: &[Clients] = &[
+    Clients::blocking(2),
+    Clients::blocking(4),
+    Clients::blocking(8),
+    Clients::pipelined(16, 2),
+    Clients::pipelined(64, 2),
+];
+const FEW_CLIENTS: &[Clients] = &[Clients::blocking(4), Clients::pipelined(16, 2)];
+
+/// This machine.
+pub(super) struct Native {
+    clients: &'static [Clients],
+    /// Of one measurement.
+    time: Duration,
+    /// Before an interruption.
+    long: Duration,
+    rounds: usize,
+    dirty_pages: &'static [usize],
+    /// Share of the full size of a database.
+    divisor: u64,
+}
+
+impl Native {
+    pub(super) fn new(context: &Context<'_>) -> Self {
+        let millis = Duration::from_millis;
+        Self {
+            clients: context.pick(CLIENTS, FEW_CLIENTS, &FEW_CLIENTS[1..]),
+            time: millis(context.pick(500, 200, 20)),
+            long: millis(context.pick(10_000, 1_000, 50)),
+            rounds: context.pick(3, 1, 1),
+            dirty_pages: context.pick(&[16_384, 4_096, 1_024, 256], &[1_024, 256], &[64]),
+            divisor: context.pick(1, 10, 400),
+        }
+    }
+
+    fn job(&self, workload: &'static str) -> Job {
+        const MIB: u64 = 1 << 20;
+        let (scale, rows) = match workload {
+            "tpcb" => (64, 100_000),
+            "tpcc" | "tpcc:new-order" => (8, 3_000),
+            _ => (1, 1_000_000),
+        };
+        let rows_per_unit = Some((rows / self.divisor).max(30));
+        let bytes = (2048 * MIB / self.divisor).max(128 * MIB);
+        Job { workload, scale, rows_per_unit, sizes: Sizes { pool: bytes as usize, heap: bytes, checkpoint: 4 * MIB } }
+    }
+}
+
+impl Ground for Native {
+    fn site(&self, workload: &'static str) -> Result<Box<dyn Site>> {
+        let mut beds: Vec<(Contender, NvmBed)> = Vec::new();
+        for &contender in CONTENDERS {
+            if !beds.iter().any(|(other, _)| other.is_like(contender)) {
+                beds.push((contender, NvmBed::populate(contender, self.job(workload))?));
+            }
+        }
+        Ok(Box::new(Here { beds, clients: self.clients, time: self.time, long: self.long }))
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    fn dirty_pages(&self) -> &'static [usize] {
+        self.dirty_pages
+    }
+
+    fn setting(&self) -> Vec<String> {
+        vec![
+            "Files and heap are in a memory file system. Memory is modelled: a barrier takes the time on the \
+             horizontal axis, and all threads together store at most 1.5 GB/s. Disk-Replacement is the scheme `wal` \
+             on files whose flushes of the log take 2 barriers and whose pages take 4 each. The thread that waits \
+             spins."
+                .to_owned(),
+            format!(
+                "Each point is the best of {} settings of clients (threads that block: {}; pipelined on two threads: \
+                 {}), the median of {} rounds of {:.1} s after a warm-up. Databases are audited afterwards.",
+                self.clients.len(),
+                counts(self.clients, true),
+                counts(self.clients, false),
+                self.rounds,
+                self.time.as_secs_f64()
+            ),
+        ]
+    }
+}
+
+/// Returns the numbers of clients, of those that block or of the others.
+fn counts(all: &[Clients], are_blocking: bool) -> String {
+    let some = all.iter().filter(|clients| (clients.clients == clients.threads) == are_blocking);
+    let some: Vec<String> = some.map(|clients| clients.clients.to_string()).collect();
+    if some.is_empty() { "none".to_owned() } else { some.join(", ") }
+}
+
+/// The databases of a workload.
+struct Here {
+    beds: Vec<(Contender, NvmBed)>,
+    clients: &'static [Clients],
+    time: Duration,
+    long: Duration,
+}
+
+impl Here {
+    fn bed(&self, contender: Contender) -> &NvmBed {
+        let found = self.beds.iter().find(|(other, _)| other.is_like(contender));
+        &found.expect("each scheme has a database").1
+    }
+}
+
+impl Site for Here {
+    fn throughput(&self, contender: Contender, barrier: Duration) -> Result<f64> {
+        Ok(self.bed(contender).best(contender, barrier, self.clients, self.time)?.throughput)
+    }
+
+    fn interrupt(&self, contender: Contender) -> Result<Interrupted> {
+        let clients = *self.clients.last().expect("there are clients");
+        let (measured, report) = self.bed(contender).interrupt(contender, clients, self.long)?;
+        Ok(Interrupted {
+            throughput: measured.throughput,
+            recovery: report.micros() as f64 / 1e6,
+            page_flushes: measured.page_flushes,
+            dirty_pages: measured.dirty_pages,
+        })
+    }
+
+    fn audit(&self) -> Result<()> {
+        self.beds.iter().try_for_each(|(_, bed)| bed.audit())
+    }
+}

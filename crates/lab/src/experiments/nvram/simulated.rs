@@ -1,0 +1,149 @@
+//! The schemes of *Storage Management in the NVRAM Era* on the processor that the paper used.
+
+use std::time::Duration;
+
+#[cfg(duramen_machine)]
+use super::ground::Interrupted;
+use super::ground::{Ground, Site};
+#[cfg(duramen_machine)]
+use super::simulated_bed::{Populated, populate};
+#[cfg(duramen_machine)]
+use crate::contender::{CONTENDERS, Contender};
+use crate::contender::{Clients, Sizes};
+use crate::error::Result;
+use crate::experiment::Context;
+use crate::nvm_bed::Job;
+
+/// The processor that the paper used: one socket of six cores, 12 contexts.
+const MACHINE: &str = "xeon-e5645";
+
+/// The paper runs 10 to 12 threads, whichever number is best.
+const CLIENTS: &[Clients] = &[Clients::blocking(12), Clients::pipelined(80, 10), Clients::pipelined(96, 12)];
+
+/// The simulated processor.
+#[cfg_attr(not(duramen_machine), allow(dead_code, reason = "used by the machine build"))]
+struct Simulated {
+    clients: &'static [Clients],
+    time: Duration,
+    long: Duration,
+    dirty_pages: &'static [usize],
+    divisor: u64,
+}
+
+/// Returns the simulated processor.
+pub(super) fn ground(context: &Context<'_>) -> Box<dyn Ground> {
+    Box::new(Simulated {
+        clients: context.pick(CLIENTS, &CLIENTS[1..2], &CLIENTS[1..2]),
+        time: Duration::from_millis(context.pick(8, 4, 1)),
+        long: Duration::from_millis(context.pick(200, 40, 2)),
+        dirty_pages: context.pick(&[1_024, 256, 64, 16], &[256, 64], &[64]),
+        divisor: context.pick(1, 4, 40),
+    })
+}
+
+#[cfg_attr(not(duramen_machine), allow(dead_code, reason = "used by the machine build"))]
+impl Simulated {
+    fn job(&self, workload: &'static str) -> Job {
+        let (scale, rows) = match workload {
+            "tpcb" => (48, 1_000),
+            "tpcc" | "tpcc:new-order" => (24, 40),
+            _ => (1, 40_000),
+        };
+        let rows_per_unit = Some((rows / self.divisor).max(10));
+        Job { workload, scale, rows_per_unit, sizes: Sizes { pool: 64 << 20, heap: 96 << 20, checkpoint: 1 << 20 } }
+    }
+}
+
+impl Ground for Simulated {
+    #[cfg(duramen_machine)]
+    fn site(&self, workload: &'static str) -> Result<Box<dyn Site>> {
+        let databases: Result<Vec<_>> =
+            distinct().map(|contender| Ok((contender, populate(MACHINE, contender, self.job(workload))?))).collect();
+        Ok(Box::new(There { databases: databases?, clients: self.clients, time: self.time, long: self.long }))
+    }
+
+    #[cfg(not(duramen_machine))]
+    fn site(&self, _: &'static str) -> Result<Box<dyn Site>> {
+        Err(crate::error::Error::NotSimulated { machine: MACHINE })
+    }
+
+    fn rounds(&self) -> usize {
+        // Each run gives the same figures.
+        1
+    }
+
+    fn dirty_pages(&self) -> &'static [usize] {
+        // A run is too short for the log to grow long: fewer pages than natively.
+        self.dirty_pages
+    }
+
+    fn setting(&self) -> Vec<String> {
+        vec![
+            format!(
+                "Simulated machine: {} with 12 contexts. Memory is modelled: a barrier takes the time on the \
+                 horizontal axis, and all threads together store at most 1.5 GB/s. Disk-Replacement is the scheme \
+                 `wal` on files whose flushes of the log take 2 barriers and whose pages take 4 each.",
+                MACHINE
+            ),
+            format!(
+                "Each point is the best of {} settings (12 threads that block; 10 and 12 threads with 8 pipelined \
+                 clients each, as far as there are so many settings), {} ms of virtual time after a warm-up, followed \
+                 by the workload's audit.",
+                self.clients.len(),
+                self.time.as_millis()
+            ),
+        ]
+    }
+}
+
+/// The contenders that need a database of their own.
+#[cfg(duramen_machine)]
+fn distinct() -> impl Iterator<Item = Contender> {
+    let is_first = |at: usize| !CONTENDERS[..at].iter().any(|other| other.is_like(CONTENDERS[at]));
+    CONTENDERS.iter().copied().enumerate().filter(move |(at, _)| is_first(*at)).map(|(_, contender)| contender)
+}
+
+/// The databases of a workload.
+#[cfg(duramen_machine)]
+struct There {
+    databases: Vec<(Contender, Populated)>,
+    clients: &'static [Clients],
+    time: Duration,
+    long: Duration,
+}
+
+#[cfg(duramen_machine)]
+impl There {
+    fn database(&self, contender: Contender) -> &Populated {
+        let found = self.databases.iter().find(|(other, _)| other.is_like(contender));
+        &found.expect("each scheme has a database").1
+    }
+}
+
+#[cfg(duramen_machine)]
+impl Site for There {
+    fn throughput(&self, contender: Contender, barrier: Duration) -> Result<f64> {
+        let mut best = f64::NAN;
+        for clients in self.clients {
+            let measured = self.database(contender).measure(contender, *clients, barrier, self.time)?;
+            best = best.max(measured.throughput);
+        }
+        Ok(best)
+    }
+
+    fn interrupt(&self, contender: Contender) -> Result<Interrupted> {
+        let clients = *self.clients.last().expect("there are clients");
+        let (measured, micros) = self.database(contender).interrupt(contender, clients, self.long)?;
+        Ok(Interrupted {
+            throughput: measured.throughput,
+            recovery: micros as f64 / 1e6,
+            page_flushes: measured.page_flushes,
+            dirty_pages: measured.dirty_pages,
+        })
+    }
+
+    /// Each measurement ends with an audit.
+    fn audit(&self) -> Result<()> {
+        Ok(())
+    }
+}

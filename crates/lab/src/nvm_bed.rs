@@ -1,0 +1,182 @@
+//! Databases in modelled persistent memory, natively: files, or a heap, in a memory file system.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use duramen::pmem::Timing;
+use duramen::{CommitMode, Db, RecoveryReport};
+use duramen_io::{Backend, Disk, RealDisk, RealDiskOptions};
+use duramen_sync::Arc;
+use duramen_workloads::{Limit, Request, RunOptions, Workload, run};
+
+use crate::bed::Bed;
+use crate::contender::{Clients, Contender, Sizes};
+use crate::error::{Error, Result};
+use crate::nvm_disk::{NvmDisk, Persists};
+
+/// A workload and the size of its database.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    /// The workload's name.
+    pub(crate) workload: &'static str,
+    /// In the workload's unit.
+    pub(crate) scale: u64,
+    /// Rows below each unit; those of the specification if there is no number.
+    pub(crate) rows_per_unit: Option<u64>,
+    pub(crate) sizes: Sizes,
+}
+
+impl Job {
+    /// Returns the workload, for `db`.
+    pub(crate) fn on(&self, db: &Db) -> Result<Box<dyn Workload<Db>>> {
+        let request = Request { scale: Some(self.scale), rows_per_unit: self.rows_per_unit, ..Request::default() };
+        Ok(request.workload(self.workload, db)?)
+    }
+}
+
+/// What a measurement gave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    /// Committed transactions per second.
+    pub(crate) throughput: f64,
+    /// What files persisted per second.
+    pub(crate) page_flushes: f64,
+    /// Dirty pages at the end.
+    pub(crate) dirty_pages: f64,
+}
+
+/// A populated database of one scheme. It is removed at the end.
+#[derive(Debug)]
+pub(crate) struct NvmBed {
+    bed: Bed,
+    contender: Contender,
+    job: Job,
+}
+
+impl NvmBed {
+    /// Populates one.
+    pub(crate) fn populate(contender: Contender, job: Job) -> Result<Self> {
+        let this = Self { bed: Bed::new(job.sizes.pool)?, contender, job };
+        let rig = this.open(contender, CommitMode::Pipelined, Duration::ZERO)?;
+        rig.disk.set_timing(&Timing::NONE);
+        job.on(&rig.db)?.load(&rig.db, &mut |_| {})?;
+        rig.db.close()?;
+        Ok(this)
+    }
+
+    /// Opens it, with barriers of this length. `contender` may have other options than the one that
+    /// it was populated for, but not another scheme.
+    pub(crate) fn open(&self, contender: Contender, commit: CommitMode, barrier: Duration) -> Result<NvmRig> {
+        let real = RealDisk::open(self.bed.path(), RealDiskOptions { backend: Backend::Auto, direct: true })?;
+        let disk = NvmDisk::new(Arc::new(real));
+        let options = contender.options(self.job.sizes, commit, contender.timing(barrier), &self.heap());
+        let db = Db::open_on(disk.handle(), options)?;
+        disk.set_timing(&contender.timing(barrier));
+        Ok(NvmRig { db, disk, job: self.job })
+    }
+
+    fn heap(&self) -> PathBuf {
+        self.bed.path().join("heap")
+    }
+
+    /// Opens it with each of `clients`, warms up and measures; returns the best.
+    pub(crate) fn best(
+        &self,
+        contender: Contender,
+        barrier: Duration,
+        clients: &[Clients],
+        time: Duration,
+    ) -> Result<Measured> {
+        let mut best: Option<Measured> = None;
+        for clients in clients {
+            let rig = self.open(contender, clients.commit, barrier)?;
+            let measured = rig.measure(*clients, time)?;
+            rig.close()?;
+            if best.is_none_or(|best| measured.throughput > best.throughput) {
+                best = Some(measured);
+            }
+        }
+        Ok(best.expect("there is a setting of clients"))
+    }
+
+    /// Measures with barriers that take no time, drops the database without closing it and opens it
+    /// again; returns the measurement, and what recovery did.
+    pub(crate) fn interrupt(
+        &self,
+        contender: Contender,
+        clients: Clients,
+        time: Duration,
+    ) -> Result<(Measured, RecoveryReport)> {
+        let rig = self.open(contender, clients.commit, Duration::ZERO)?;
+        let measured = rig.measure(clients, time)?;
+        drop(rig);
+        let rig = self.open(contender, clients.commit, Duration::ZERO)?;
+        let report = rig.db.metrics().recovery;
+        rig.close()?;
+        Ok((measured, report))
+    }
+
+    /// Opens the database once more and audits it.
+    pub(crate) fn audit(&self) -> Result<()> {
+        let rig = self.open(self.contender, CommitMode::Elr, Duration::ZERO)?;
+        let report = self.job.on(&rig.db)?.audit(&rig.db)?;
+        rig.close()?;
+        if report.is_ok() { Ok(()) } else { Err(Error::Audit(format!("{}: {report}", self.contender.name))) }
+    }
+}
+
+/// An open database.
+#[derive(Debug)]
+pub(crate) struct NvmRig {
+    db: Db,
+    disk: NvmDisk,
+    job: Job,
+}
+
+impl NvmRig {
+    /// Runs the workload, after a warm-up, for so long.
+    pub(crate) fn measure(&self, clients: Clients, time: Duration) -> Result<Measured> {
+        measure(&self.db, &self.disk, &*self.job.on(&self.db)?, clients, time)
+    }
+
+    /// Returns the database.
+    #[cfg_attr(not(duramen_trace), allow(dead_code, reason = "used by the trace build"))]
+    pub(crate) fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// Closes the database, in no modelled time.
+    pub(crate) fn close(self) -> Result<()> {
+        self.disk.set_timing(&Timing::NONE);
+        Ok(self.db.close()?)
+    }
+}
+
+/// Runs `workload`, after a warm-up, for so long.
+pub(crate) fn measure(
+    db: &Db,
+    disk: &NvmDisk,
+    workload: &dyn Workload<Db>,
+    clients: Clients,
+    time: Duration,
+) -> Result<Measured> {
+    /// A warm-up takes this share of the time of a measurement.
+    const WARM_UP: f64 = 0.3;
+    let options = |time, seed| RunOptions {
+        clients: clients.clients,
+        rate: None,
+        agents: clients.threads,
+        limit: Limit::Time(time),
+        seed,
+        observe_every: Duration::from_secs(1),
+    };
+    run(db, workload, &options(time.mul_f64(WARM_UP), 1), &mut |_| {})?;
+    let before = disk.persists();
+    let report = run(db, workload, &options(time, 2), &mut |_| {})?;
+    let Persists { pages, .. } = disk.persists().since(&before);
+    Ok(Measured {
+        throughput: report.throughput(),
+        page_flushes: pages as f64 / report.elapsed.as_secs_f64().max(1e-9),
+        dirty_pages: db.metrics().dirty_pages as f64,
+    })
+}

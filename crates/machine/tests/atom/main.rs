@@ -1,0 +1,6 @@
+//! The model of ATOM: latencies worked out by hand, crashes at every event, planted faults.
+
+mod crashes;
+mod faults;
+mod latencies;
+mod programs;

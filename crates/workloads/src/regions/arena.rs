@@ -1,0 +1,170 @@
+//! The arena of an instance: a head with the words of the structure, then nodes of one size, which
+//! a free list hands out.
+//!
+//! | offset | content |
+//! |---|---|
+//! | 0 | first free node, or 0 |
+//! | 64 | words of the structure |
+//! | 64 + their size, rounded up to lines | nodes |
+//!
+//! A node begins with words of the structure and ends with the entry: 512 or 4,096 bytes together.
+//! The entry's bytes follow from its key, so that an audit can check them.
+
+use crate::regions::memory::{Addr, AtomicMemory, RegionAccess, RegionError};
+
+/// Bytes of a line.
+pub(crate) const LINE: u64 = 64;
+
+/// The size of entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EntrySize {
+    /// 512 bytes.
+    Small,
+    /// 4 KiB.
+    Large,
+}
+
+impl EntrySize {
+    /// Returns the number of bytes.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Small => 512,
+            Self::Large => 4096,
+        }
+    }
+}
+
+/// How much an instance holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scale {
+    /// Entries that an instance can hold.
+    pub entries: u64,
+    /// Their size.
+    pub size: EntrySize,
+}
+
+impl Scale {
+    /// Returns a scale of 256 entries.
+    pub const fn of(size: EntrySize) -> Self {
+        Self { entries: 256, size }
+    }
+
+    /// Returns the number of keys that operations draw from: twice the entries, so that a search
+    /// finds a key half of the time once an instance is half full.
+    pub const fn keys(self) -> u64 {
+        self.entries * 2
+    }
+}
+
+/// An arena.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Arena {
+    pub(crate) base: Addr,
+    /// Words of the structure.
+    words: u64,
+    nodes: u64,
+    node_bytes: u64,
+}
+
+impl Arena {
+    pub(crate) const fn new(base: Addr, words: u64, nodes: u64, node_bytes: u64) -> Self {
+        Self { base, words, nodes, node_bytes }
+    }
+
+    /// Returns where word `index` of the structure is.
+    pub(crate) fn word(&self, index: u64) -> Addr {
+        debug_assert!(index < self.words, "the structure has this word");
+        self.base + LINE + index * 8
+    }
+
+    /// Returns where node `index` is.
+    pub(crate) fn node(&self, index: u64) -> Addr {
+        self.base + LINE + (self.words * 8).next_multiple_of(LINE) + index * self.node_bytes
+    }
+
+    /// Returns the size of the arena.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.node(self.nodes) - self.base
+    }
+
+    /// Puts all nodes into the free list, each in a region of its own.
+    pub(crate) fn make<M: AtomicMemory>(&self, memory: &mut M, lock: M::Lock) -> Result<(), M::Error> {
+        for index in (0..self.nodes).rev() {
+            memory.atomic(lock, |memory| self.give_back(memory, self.node(index)))?;
+        }
+        Ok(())
+    }
+
+    /// Takes a node.
+    pub(crate) fn take<M: RegionAccess>(&self, memory: &mut M) -> Result<Option<Addr>, M::Error> {
+        let node = memory.load(self.base)?;
+        if node == 0 {
+            return Ok(None);
+        }
+        let next = memory.load(node)?;
+        memory.store(self.base, next)?;
+        Ok(Some(node))
+    }
+
+    /// Gives a node back.
+    pub(crate) fn give_back<M: RegionAccess>(&self, memory: &mut M, node: Addr) -> Result<(), M::Error> {
+        let next = memory.load(self.base)?;
+        memory.store(node, next)?;
+        memory.store(self.base, node)
+    }
+
+    /// Returns the number of free nodes.
+    pub(crate) fn count_free<M: RegionAccess>(&self, memory: &mut M) -> Result<u64, M::Error> {
+        let (mut free, mut at) = (0, memory.load(self.base)?);
+        while at != 0 {
+            free += 1;
+            if free > self.nodes {
+                return Err(broken("the free list has a circle"));
+            }
+            at = memory.load(at)?;
+        }
+        Ok(free)
+    }
+
+    /// Checks that all nodes are either free or among `used` ones.
+    pub(crate) fn audit<M: RegionAccess>(&self, memory: &mut M, used: u64) -> Result<(), M::Error> {
+        let free = self.count_free(memory)?;
+        if free + used == self.nodes {
+            return Ok(());
+        }
+        Err(broken(format!("{used} nodes are used and {free} are free of {}", self.nodes)))
+    }
+}
+
+/// Writes the entry of `key` behind the first `words` words of a node.
+pub(crate) fn write_entry<M: RegionAccess>(
+    memory: &mut M,
+    node: Addr,
+    words: u64,
+    size: EntrySize,
+    key: u64,
+) -> Result<(), M::Error> {
+    memory.write(node + words * 8, &entry(key, size.bytes() - words * 8))
+}
+
+/// Checks the entry of `key`.
+pub(crate) fn check_entry<M: RegionAccess>(
+    memory: &mut M,
+    node: Addr,
+    words: u64,
+    size: EntrySize,
+    key: u64,
+) -> Result<(), M::Error> {
+    let wanted = entry(key, size.bytes() - words * 8);
+    let mut found = vec![0; wanted.len()];
+    memory.read(node + words * 8, &mut found)?;
+    if found == wanted { Ok(()) } else { Err(broken(format!("the entry of key {key} at {node} is another one"))) }
+}
+
+fn entry(key: u64, bytes: u64) -> Vec<u8> {
+    (0..bytes / 8).flat_map(|word| (key << 16 | word).to_le_bytes()).collect()
+}
+
+pub(crate) fn broken<E: From<RegionError>>(what: impl Into<String>) -> E {
+    RegionError::Broken(what.into()).into()
+}
