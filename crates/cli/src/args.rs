@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
@@ -103,8 +104,9 @@ pub(crate) struct OpenArgs {
 /// The storage scheme, and the heap of a scheme that has one.
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct HeapArgs {
-    /// Storage scheme: wal, in-place (pages in a heap in persistent memory, without a log)
-    /// [default: that of the database; wal for a new one]
+    /// Storage scheme: wal, in-place (pages in a heap in persistent memory, without a log),
+    /// nvram-group-commit (the same, with changes in batches) [default: that of the database; wal
+    /// for a new one]
     #[arg(long, value_name = "SCHEME", value_parser = axes::scheme)]
     pub(crate) scheme: Option<&'static str>,
     /// Size of a new heap, in MiB; an existing heap grows to it [default: 1024, or the present
@@ -115,13 +117,20 @@ pub(crate) struct HeapArgs {
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) journal_mb: Option<u64>,
     /// Persist barriers of a change in a heap: fewest (2), paper (6, the protocol of the paper, for
-    /// comparison); may differ from one opening to the next [default: fewest]
+    /// comparison); or of a batch: fewest (2), paper (4); may differ from one opening to the next
+    /// [default: fewest]
     #[arg(long, value_name = "PROTOCOL", value_parser = axes::barriers)]
     pub(crate) barriers: Option<Barriers>,
     /// Where pages of a heap are read: cached (in copies in DRAM, as many as --pool-mb holds),
     /// direct (in the heap); may differ from one opening to the next [default: cached]
     #[arg(long, value_name = "WHERE", value_parser = axes::residence)]
     pub(crate) residence: Option<Residence>,
+    /// How long a batch of nvram-group-commit lasts, in ms, for instance 0.5 [default: 5]
+    #[arg(long, value_name = "MS", value_parser = axes::batch_period)]
+    pub(crate) batch_ms: Option<Duration>,
+    /// The part of a new heap that is for batches, in MiB [default: an eighth, at most 64]
+    #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=4096))]
+    pub(crate) batch_log_mb: Option<u64>,
     /// Make each barrier of the heap take this many nanoseconds, to model slower memory
     #[arg(long, value_name = "NS", value_parser = value_parser!(u64).range(0..=1_000_000_000))]
     pub(crate) barrier_ns: Option<u64>,
@@ -129,8 +138,16 @@ pub(crate) struct HeapArgs {
 
 impl HeapArgs {
     /// No option.
-    const NONE: Self =
-        Self { scheme: None, heap_mb: None, journal_mb: None, barriers: None, residence: None, barrier_ns: None };
+    const NONE: Self = Self {
+        scheme: None,
+        heap_mb: None,
+        journal_mb: None,
+        barriers: None,
+        residence: None,
+        batch_ms: None,
+        batch_log_mb: None,
+        barrier_ns: None,
+    };
 }
 
 /// The device for the end of the log.

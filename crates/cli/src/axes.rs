@@ -2,6 +2,7 @@
 //! do not.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use duramen::pmem::Domain;
 use duramen::{Barriers, CommitMode, InsertDesign, Isolation, MAX_LOGS, Partition, Residence};
@@ -37,7 +38,7 @@ const PARTITION: Axis = Axis { offered: &["transaction", "page", "round-robin"],
 const LOG_DEVICE: Axis = Axis { offered: &["file", "nvm"], absent: &[] };
 const DOMAIN: Axis = Axis { offered: &["durable-cache", "volatile-cache"], absent: &[] };
 const SCHEME: Axis =
-    Axis { offered: &["wal", "in-place"], absent: &["nvram-group-commit", "pcm-logging", "pcm-basic", "no-pcm"] };
+    Axis { offered: &["wal", "in-place", "nvram-group-commit"], absent: &["pcm-logging", "pcm-basic", "no-pcm"] };
 const BARRIERS: Axis = Axis { offered: &["fewest", "paper"], absent: &[] };
 const RESIDENCE: Axis = Axis { offered: &["cached", "direct"], absent: &[] };
 const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"], absent: &[] };
@@ -97,6 +98,14 @@ pub(crate) fn barriers(name: &str) -> Result<Barriers, String> {
 
 pub(crate) fn residence(name: &str) -> Result<Residence, String> {
     RESIDENCE.parse(name)
+}
+
+/// Parses the period of batches, in milliseconds.
+pub(crate) fn batch_period(text: &str) -> Result<Duration, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.001..=10_000.0).contains(number));
+    number
+        .map(|number| Duration::from_secs_f64(number / 1000.0))
+        .ok_or_else(|| "the values are 0.001 to 10000".to_owned())
 }
 
 pub(crate) fn domain(name: &str) -> Result<Domain, String> {

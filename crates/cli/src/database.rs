@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use duramen::pmem::{Domain, Source, Survive, Timing};
-use duramen::{Archive, Db, HeapOptions, LogDevice, NvmOptions, Options, RecoveryObserver, Scheme, inspect};
+use duramen::{
+    Archive, BatchOptions, Db, HeapOptions, LogDevice, NvmOptions, Options, RecoveryObserver, Scheme, inspect,
+};
 use duramen_io::{Disk, DiskLock, MemoryDisk};
 use duramen_sync::clock::Instant;
 use duramen_sync::{Arc, Mutex};
@@ -19,6 +21,9 @@ const UNNOTICED: Duration = Duration::from_millis(500);
 
 /// The file that every database has.
 const CONTROL_FILE: &str = "control";
+
+/// The name of the scheme with batches.
+const GROUP_COMMIT: &str = "nvram-group-commit";
 
 /// The file with the heap, unless the command line names another.
 const HEAP_FILE: &str = "heap";
@@ -35,22 +40,29 @@ pub(crate) fn scheme(dir: &Path, open: &OpenArgs) -> &'static str {
 
 /// Returns an error if an option does not apply to the storage scheme or the log device.
 fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
-    let (has_heap, has_ring) = (scheme == "in-place", open.log.log_device == "nvm");
+    let (has_heap, has_ring) = (scheme != "wal", open.log.log_device == "nvm");
     let heap = &open.heap;
     let sizes = [heap.heap_mb, heap.journal_mb, heap.barrier_ns];
-    let is_of_heap = sizes.iter().any(Option::is_some) || heap.barriers.is_some() || heap.residence.is_some();
+    let is_of_heap = sizes.iter().any(Option::is_some) || heap.barriers.is_some();
     let of_both = [open.log.domain.is_some(), !open.log.region.is_empty()];
+    let of_batches = heap.batch_ms.is_some() || heap.batch_log_mb.is_some();
     let usage = |reason: &str| Err(Failure::Usage(reason.to_owned()));
     match () {
         () if !has_heap && is_of_heap => usage(
-            "`--heap-mb`, `--journal-mb`, `--barriers`, `--residence` and `--barrier-ns` require `--scheme in-place`",
+            "`--heap-mb`, `--journal-mb`, `--barriers` and `--barrier-ns` require `--scheme in-place` or `--scheme \
+             nvram-group-commit`",
         ),
-        () if !has_ring && open.log.ring_mb.is_some() => usage("`--ring-mb` requires `--log-device nvm`"),
-        () if !has_heap && !has_ring && of_both.contains(&true) => {
-            usage("`--domain` and `--region` require `--log-device nvm` or `--scheme in-place`")
+        () if scheme != "in-place" && heap.residence.is_some() => usage("`--residence` requires `--scheme in-place`"),
+        () if scheme != GROUP_COMMIT && of_batches => {
+            usage("`--batch-ms` and `--batch-log-mb` require `--scheme nvram-group-commit`")
         }
+        () if !has_ring && open.log.ring_mb.is_some() => usage("`--ring-mb` requires `--log-device nvm`"),
         () if has_heap && (open.recovery_threads.is_some() || open.instant_recovery) => usage(
-            "`--recovery-threads` and `--instant-recovery` are for recovery from a log; the scheme `in-place` has none",
+            "`--recovery-threads` and `--instant-recovery` are for recovery from a log, which a scheme with a heap does \
+             not have",
+        ),
+        () if !has_heap && !has_ring && of_both.contains(&true) => usage(
+            "`--domain` and `--region` require `--log-device nvm` or a scheme with a heap, as `--scheme in-place`",
         ),
         () if has_heap && open.log.region.len() > 1 => usage("a heap is one region: give `--region` once"),
         () => Ok(()),
@@ -62,7 +74,11 @@ pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
     let defaults = Options::default();
     let scheme = self::scheme(dir, open);
     check_applicable(scheme, open)?;
-    let scheme = if scheme == "in-place" { Scheme::InPlace(heap(dir, open)) } else { Scheme::Wal };
+    let scheme = match scheme {
+        "in-place" => Scheme::InPlace(heap(dir, open, HeapOptions::LEAST_BYTES)),
+        GROUP_COMMIT => Scheme::NvramGroupCommit(heap(dir, open, BatchOptions::LEAST_HEAP_BYTES), batches(open)),
+        _ => Scheme::Wal,
+    };
     let (log_device, log_buffer_bytes) = match open.log.log_device {
         "nvm" => (LogDevice::Nvm(ring(dir, &open.log)), (open.log.ring_mb.unwrap_or(64) as usize) << 20),
         _ => (LogDevice::File, defaults.log_buffer_bytes),
@@ -99,9 +115,17 @@ pub(crate) fn open(dir: &Path, options: Options, narrator: Narrator) -> Result<D
     Ok(opened?)
 }
 
-fn heap(dir: &Path, open: &OpenArgs) -> HeapOptions {
+fn batches(open: &OpenArgs) -> BatchOptions {
+    let usual = BatchOptions::default();
+    let log_bytes = open.heap.batch_log_mb.map(|megabytes| megabytes << 20);
+    BatchOptions { period: open.heap.batch_ms.unwrap_or(usual.period), log_bytes, ..usual }
+}
+
+/// Returns options for the heap; an existing one keeps its size, of which `least` is the smallest.
+fn heap(dir: &Path, open: &OpenArgs, least: u64) -> HeapOptions {
     let path = open.log.region.first().cloned().unwrap_or_else(|| dir.join(HEAP_FILE));
-    let megabytes = open.heap.heap_mb.unwrap_or(if path.exists() { 2 } else { 1024 });
+    let bytes = open.heap.heap_mb.map(|megabytes| megabytes << 20);
+    let bytes = bytes.unwrap_or(if path.exists() { least } else { 1 << 30 });
     HeapOptions {
         journal_bytes: open.heap.journal_mb.map(|megabytes| megabytes << 20),
         barriers: open.heap.barriers.unwrap_or_default(),
@@ -109,7 +133,7 @@ fn heap(dir: &Path, open: &OpenArgs) -> HeapOptions {
         // A user who measures on memory that is not persistent gets a warning and no error.
         survive: Survive::Process,
         timing: Timing { barrier: Duration::from_nanos(open.heap.barrier_ns.unwrap_or(0)), ..Timing::NONE },
-        ..HeapOptions::new(Source::File(path), megabytes << 20, open.log.domain.unwrap_or_default())
+        ..HeapOptions::new(Source::File(path), bytes, open.log.domain.unwrap_or_default())
     }
 }
 

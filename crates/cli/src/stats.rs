@@ -114,6 +114,11 @@ fn of_heap(heap: &duramen::HeapMetrics, row: &mut dyn FnMut(&str, String)) {
     row("heap pages", format::count(heap.pages));
     row("changes of pages", format::count(heap.changes));
     row("barriers", format::count(heap.barriers));
+    if heap.batches > 0 {
+        row("batches", format::count(heap.batches));
+        row("bytes of batches", format::bytes(heap.batch_bytes));
+        row("transactions carried", format::count(heap.carried));
+    }
     row("journals", format::bytes(heap.journal_bytes));
     row("journals that are free", format::bytes(heap.journal_bytes_free));
 }

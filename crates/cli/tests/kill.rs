@@ -161,7 +161,7 @@ fn heap_home() -> tempfile::TempDir {
     if shared.is_dir() { builder.tempdir_in(shared) } else { builder.tempdir() }.unwrap()
 }
 
-/// Kills databases whose pages are in a heap, in both domains: while they are made, populated, run,
+/// Kills databases whose pages are in a heap, of both schemes and in both domains: while they are made, populated, run,
 /// recovered and checked. `DURAMEN_LONG=1` makes 200 kills.
 #[test]
 fn acknowledged_commits_in_a_heap_survive_kills() {
@@ -175,23 +175,29 @@ fn acknowledged_commits_in_a_heap_survive_kills() {
     let root = heap_home();
     let (mut during_load, mut during_run, mut during_recovery, mut total) = (0_u64, 0_u64, 0_u64, 0_u64);
     let (mut losers, mut recoveries, mut databases, mut done) = (0, 0, 0_u64, 0);
-    let mut of_use = [0; 4];
+    let mut of_use = [0; 6];
     while done < kills {
         databases += 1;
-        let domain = if databases.is_multiple_of(2) { "durable-cache" } else { "volatile-cache" };
+        let scheme = if databases.is_multiple_of(2) { "nvram-group-commit" } else { "in-place" };
+        let domain = if (databases / 2).is_multiple_of(2) { "durable-cache" } else { "volatile-cache" };
         let dir = root.path().join(format!("db-{databases}"));
         let ledger = root.path().join(format!("ledger-{databases}"));
         let check = ["check", arg(&dir), "--ledger", arg(&ledger), "--domain", domain];
         std::fs::write(&ledger, b"").unwrap();
         let end = kills.min(done + if is_long { 20 } else { 6 });
         while done < end {
-            let mut bench = vec!["bench", "tpcb", "--scheme", "in-place", "--domain", domain, "--heap-mb", "64"];
+            let mut bench = vec!["bench", "tpcb", "--scheme", scheme, "--domain", domain, "--heap-mb", "64"];
             bench.extend(["--clients", "16", "--seconds", "60", "--scale", "1", "--rows-per-unit", "4000"]);
             bench.extend(["--dir", arg(&dir), "--ledger", arg(&ledger)]);
-            bench.extend(["--commit", *random.pick(&["sync", "elr", "pipelined"])]);
-            let (used, number) = random_use(&mut random);
+            let is_in_place = scheme == "in-place";
+            let commits = if is_in_place { &["sync", "elr", "pipelined"][..] } else { &["elr", "pipelined"] };
+            bench.extend(["--commit", *random.pick(commits)]);
+            if !is_in_place {
+                bench.extend(["--batch-ms", *random.pick(&["0.2", "2", "20"])]);
+            }
+            let (used, number) = random_use(&mut random, is_in_place);
             bench.extend(used);
-            let check = [&check[..], &random_use(&mut random).0].concat();
+            let check = [&check[..], &random_use(&mut random, is_in_place).0].concat();
             let before = acknowledged(&ledger);
             let delay = if before == 0 { between(&mut random, 1, 300) } else { between(&mut random, 100, 700) };
             assert!(kill(&bench, delay), "60 seconds cannot be over");
@@ -225,23 +231,23 @@ fn acknowledged_commits_in_a_heap_survive_kills() {
     println!(
         "{done} kills of {databases} databases in {} ({during_load} before the first new commit, {during_run} while \
          running, {during_recovery} in recovery or check), {recoveries} recoveries, {losers} transactions rolled back, \
-         {total} acknowledged commits, none lost; kills of `bench` by use: {of_use:?} (cached, fewest and paper; \
-         direct, fewest and paper)",
+         {total} acknowledged commits, none lost; kills of `bench` by use: {of_use:?} (in place cached, \
+         fewest and paper; direct, fewest and paper; batches, fewest and paper)",
         root.path().display()
     );
     assert!(during_run > 0, "no kill met a running client: nothing was tested");
 }
 
-/// Returns options for one of the four uses of a heap, and its number.
-fn random_use(random: &mut Rng) -> (Vec<&'static str>, usize) {
-    let (is_direct, is_paper) = (random.below(2), random.below(2));
+/// Returns options for one of the uses of a heap, and its number.
+fn random_use(random: &mut Rng, is_in_place: bool) -> (Vec<&'static str>, usize) {
+    let (is_direct, is_paper) = (if is_in_place { random.below(2) } else { 0 }, random.below(2));
     let mut options = vec!["--barriers", ["fewest", "paper"][is_paper as usize]];
     if is_direct == 1 {
         options.extend(["--residence", "direct"]);
     } else {
         options.extend(["--pool-mb", *random.pick(&["1", "4", "64"])]);
     }
-    (options, (2 * is_direct + is_paper) as usize)
+    (options, (if is_in_place { 2 * is_direct } else { 4 } + is_paper) as usize)
 }
 
 /// The proof above is worth something only if a loss would be noticed: unsafe commits are lost, and

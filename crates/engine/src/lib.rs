@@ -124,8 +124,8 @@ pub use check::CheckReport;
 pub use error::{Error, Result};
 pub use metrics::{HeapMetrics, Metrics, RecoveryReport};
 pub use options::{
-    Archive, Barriers, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions, Options,
-    Partition, Residence, Scheme,
+    Archive, Barriers, BatchOptions, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions,
+    Options, Partition, Residence, Scheme,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use storage::catalog::Table;

@@ -61,11 +61,12 @@ pub struct Metrics {
     pub recovery: RecoveryReport,
 }
 
-/// What happened in a heap in persistent memory since it was opened ([`crate::Scheme::InPlace`]).
+/// What happened in a heap in persistent memory since it was opened ([`crate::Scheme::InPlace`],
+/// [`crate::Scheme::NvramGroupCommit`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeapMetrics {
-    /// Changes of pages, each of which is durable in the heap.
+    /// Changes of pages, each of which is in the heap or in the batch that has not ended.
     pub changes: u64,
     /// Barriers: waits until what a thread had stored was durable.
     pub barriers: u64,
@@ -75,6 +76,12 @@ pub struct HeapMetrics {
     pub journal_bytes: u64,
     /// Bytes of journals that no transaction uses or has reserved at this moment.
     pub journal_bytes_free: u64,
+    /// Batches that became durable ([`crate::Scheme::NvramGroupCommit`]; otherwise 0).
+    pub batches: u64,
+    /// Bytes of their records.
+    pub batch_bytes: u64,
+    /// Transactions under way at the end of a batch, summed over all batches.
+    pub carried: u64,
 }
 
 /// The work that recovery did. After a clean shutdown it reads no more than the checkpoint's own

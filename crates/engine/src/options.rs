@@ -10,9 +10,13 @@ use duramen_pmem::{Domain, Guarantee, Placement, Source, Survive, Timing};
 use duramen_types::PAGE_SIZE;
 use duramen_wal::{GroupCommit, ReadObserver, WalOptions};
 
+use crate::checkpoint::control::SchemeId;
 use crate::error::{Error, Result};
+use crate::heap::{BLOCK_BYTES, Layout};
+use crate::pool::ACTION_BYTES;
 use crate::progress::{Gauge, RecoveryObserver, RecoveryPass};
 use crate::record::Kind;
+use crate::scheme::most_staged;
 use crate::timestamp::Timestamp;
 
 /// When a commit releases its locks and when it is acknowledged.
@@ -92,18 +96,75 @@ pub enum Scheme {
     /// costs one barrier. For memory with cheap barriers: CXL memory with a global persistent
     /// flush, NVDIMMs, battery-backed memory (Storage management in the NVRAM era, section 3.2).
     InPlace(HeapOptions),
+    /// NVRAM group commit: pages in a heap in persistent memory, and no log of changes. The changes
+    /// of many transactions go to the heap in one batch with two barriers, and their commits are
+    /// acknowledged together. For memory whose barriers cost more than a microsecond (Storage
+    /// management in the NVRAM era, section 3.2).
+    NvramGroupCommit(HeapOptions, BatchOptions),
 }
 
-/// The order that a change of pages in a heap imposes on its stores, by persist barriers.
+/// The batches of [`Scheme::NvramGroupCommit`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchOptions {
+    /// How long a batch lasts from its first change on (default 5 ms, at most 10 s). It ends
+    /// earlier when it fills its log or the pool, or when a table is created or dropped.
+    pub period: Duration,
+    /// How long the end of a batch waits for transactions under way, while new ones wait to write
+    /// (default 200 us, at most 1 s). Undo information of the others is stored with the batch.
+    pub drain: Duration,
+    /// The part of a new heap that is for batches, in bytes: at least 1 MiB, at most 4 GiB, and at
+    /// most half of the heap. A batch takes at most half of it. By default an eighth of the heap,
+    /// at least 1 MiB and at most 64 MiB. An existing heap keeps its batch log.
+    pub log_bytes: Option<u64>,
+}
+
+impl Default for BatchOptions {
+    fn default() -> Self {
+        Self { period: Duration::from_millis(5), drain: Duration::from_micros(200), log_bytes: None }
+    }
+}
+
+impl Scheme {
+    /// Returns the options for the heap, if the scheme has one.
+    pub(crate) fn heap(&self) -> Option<&HeapOptions> {
+        match self {
+            Self::Wal => None,
+            Self::InPlace(heap) | Self::NvramGroupCommit(heap, _) => Some(heap),
+        }
+    }
+
+    /// Returns the bytes of the batch log of a new heap.
+    pub(crate) fn batch_bytes(&self) -> u64 {
+        match self {
+            Self::Wal | Self::InPlace(_) => 0,
+            Self::NvramGroupCommit(heap, batches) => batches.log_bytes_of(heap.bytes),
+        }
+    }
+}
+
+impl BatchOptions {
+    /// The smallest heap with batches, in bytes.
+    pub const LEAST_HEAP_BYTES: u64 = 4 << 20;
+
+    /// Returns the bytes of the batch log of a new heap of `heap_bytes` bytes.
+    pub(crate) fn log_bytes_of(&self, heap_bytes: u64) -> u64 {
+        let bytes = self.log_bytes.unwrap_or_else(|| (heap_bytes / 8).clamp(1 << 20, 64 << 20));
+        bytes / (2 * BLOCK_BYTES) * (2 * BLOCK_BYTES)
+    }
+}
+
+/// The order that a change of pages in a heap, or a batch of changes, imposes on its stores, by
+/// persist barriers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Barriers {
-    /// The fewest barriers: 2 for each change. One record with a checksum holds how to undo the
-    /// change and the new lines; recovery repeats it (default).
+    /// The fewest barriers: 2 for each change, or for each batch. One record with a checksum holds
+    /// how to undo the change, or the transactions under way, and the new lines; recovery repeats
+    /// it (default).
     #[default]
     Fewest,
-    /// Those of the paper, for comparison: 6 for each change. 2 make an undo entry durable, and 4
-    /// update the pages under a log of their old lines (Storage management in the NVRAM era, figure
-    /// 2).
+    /// Those of the paper, for comparison: 6 for each change, of which 2 make an undo entry durable
+    /// and 4 update the pages under a log of their old lines; or these 4 for each batch (Storage
+    /// management in the NVRAM era, figure 2).
     Paper,
 }
 
@@ -133,7 +194,7 @@ pub struct HeapOptions {
     /// are for transactions, and each transaction that writes needs 64 KiB, or more if it changes
     /// much. An existing heap keeps its journals.
     pub journal_bytes: Option<u64>,
-    /// The protocol of a change. It may differ from one opening to the next: recovery reads what
+    /// The protocol of a change, or of a batch. It may differ from one opening to the next: recovery reads what
     /// either has left.
     pub barriers: Barriers,
     /// Where pages are read. It may differ from one opening to the next.
@@ -453,7 +514,7 @@ impl Options {
         if self.pool_bytes > Self::MOST_POOL_BYTES {
             return wrong("pool_bytes", format!("must be at most {} bytes (8 TiB)", Self::MOST_POOL_BYTES));
         }
-        if let Scheme::InPlace(heap) = &self.scheme {
+        if let Some(heap) = self.scheme.heap() {
             self.validate_without_log(heap)?;
         }
         self.of_log().validate()?;
@@ -500,6 +561,8 @@ impl Options {
     /// Checks that no option asks for what only a log can do.
     fn validate_without_log(&self, heap: &HeapOptions) -> Result<()> {
         let wrong = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
+        let name = SchemeId::of(&self.scheme);
+        let has_none = |option, reason: &str| wrong(option, &format!("the scheme `{name}` {reason}: leave it out"));
         if heap.bytes < HeapOptions::LEAST_BYTES {
             return wrong("scheme", "a heap has at least 2097152 bytes");
         }
@@ -516,40 +579,40 @@ impl Options {
             return wrong("scheme", "anonymous memory cannot be opened again: name a file or device for the heap");
         }
         let usual = Self::default();
-        if heap.residence == Residence::Direct {
-            if self.pool_bytes != usual.pool_bytes {
+        match &self.scheme {
+            Scheme::NvramGroupCommit(heap, batches) => self.validate_batches(heap, batches)?,
+            _ if self.commit == CommitMode::Async => {
+                let reason = "`async` leaves out the wait for the log, and the scheme `in-place` has none: use `sync`";
+                return wrong("commit", reason);
+            }
+            _ if heap.residence == Residence::Direct && self.pool_bytes != usual.pool_bytes => {
                 return wrong("pool_bytes", "with the residence `direct` there are no copies: leave the option out");
             }
-            if !heap.timing.read.is_zero() {
+            _ if heap.residence == Residence::Direct && !heap.timing.read.is_zero() => {
                 return wrong("scheme", "with the residence `direct` no call reads that could be delayed");
             }
-        }
-        if self.commit == CommitMode::Async {
-            return wrong(
-                "commit",
-                "`async` leaves out the wait for the log, and the scheme `in-place` has none: use `sync`",
-            );
+            _ => {}
         }
         if self.log_insert != usual.log_insert {
-            return wrong("log_insert", "the scheme `in-place` has no log that threads share: leave the option out");
+            return has_none("log_insert", "has no log that threads share");
         }
         if self.logs != usual.logs || self.log_partition != usual.log_partition {
-            return wrong("logs", "the scheme `in-place` has no log: leave the option out");
+            return has_none("logs", "has no log");
         }
         if self.log_device != usual.log_device {
-            return wrong("log_device", "the scheme `in-place` has no log: leave the option out");
+            return has_none("log_device", "has no log");
         }
         let of_log = |options: &Self| {
             let bytes = (options.log_buffer_bytes, options.log_segment_bytes, options.log_max_bytes);
             (bytes, options.log_array_slots, options.log_arrays, options.log_slot_pool)
         };
         if of_log(self) != of_log(&usual) {
-            return wrong("log", "the scheme `in-place` has no log: leave the sizes of the log out");
+            return has_none("log", "has no log with sizes");
         }
         let of_groups =
             |options: &Self| (options.group_commit_transactions, options.group_commit_bytes, options.group_commit_time);
         if of_groups(self) != of_groups(&usual) {
-            return wrong("group_commit", "the scheme `in-place` has no group commit: leave the options out");
+            return has_none("group_commit", "has no group commit of a log");
         }
         if self.recovery_threads.is_some() {
             return wrong("recovery_threads", "the scheme `in-place` has no log to recover from: leave the option out");
@@ -559,20 +622,51 @@ impl Options {
             return wrong("instant_recovery", reason);
         }
         if self.redo_memory_bytes.is_some() {
-            return wrong("redo_memory_bytes", "the scheme `in-place` has no redo of a log: leave the option out");
+            return has_none("redo_memory_bytes", "has no redo of a log");
         }
         if self.archive.is_some() {
-            let reason = "the scheme `in-place` has no log to archive: copy the closed database with its heap";
-            return wrong("archive", reason);
+            let reason = format!("the scheme `{name}` has no log to archive: copy the closed database with its heap");
+            return wrong("archive", &reason);
         }
         if self.cleaner_pages_per_second.is_some() {
-            return wrong("cleaner_pages_per_second", "with the scheme `in-place` no page is ever dirty: leave it out");
+            return has_none("cleaner_pages_per_second", "has no cleaner");
         }
         if self.dirty_pages.is_some() {
             return wrong("dirty_pages", "with the scheme `in-place` no page is ever dirty: leave it out");
         }
         if self.checkpoint_bytes != usual.checkpoint_bytes {
-            return wrong("checkpoint_bytes", "the scheme `in-place` takes no checkpoints: leave the option out");
+            return has_none("checkpoint_bytes", "takes no checkpoints");
+        }
+        Ok(())
+    }
+
+    /// Checks the options for batches.
+    fn validate_batches(&self, heap: &HeapOptions, batches: &BatchOptions) -> Result<()> {
+        let wrong = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
+        if self.commit == CommitMode::Sync {
+            let reason = "with `sync`, a transaction would hold its locks until its batch ends, and the batch would \
+                          wait for those that wait for these locks: use `elr`";
+            return wrong("commit", reason);
+        }
+        if heap.bytes < BatchOptions::LEAST_HEAP_BYTES {
+            return wrong("scheme", "a heap with batches has at least 4194304 bytes");
+        }
+        if batches.period < Duration::from_micros(1) || batches.period > Duration::from_secs(10) {
+            return wrong("scheme", "the period of batches is at least 1 us and at most 10 s");
+        }
+        if batches.drain > Duration::from_secs(1) {
+            return wrong("scheme", "the end of a batch waits at most 1 s for transactions under way");
+        }
+        let bounds = 1 << 20..=Layout::MOST_BATCH_BYTES.min(heap.bytes / 2);
+        if batches.log_bytes.is_some_and(|bytes| !bounds.contains(&bytes)) {
+            return wrong("scheme", "the batch log has at least 1 MiB, and at most 4 GiB and half of the heap");
+        }
+        let layout = Layout::of_new(heap.bytes, heap.journal_bytes, batches.log_bytes_of(heap.bytes));
+        if layout.pages < 16 {
+            return wrong("scheme", "journals and batch log leave no space for pages: make the heap larger");
+        }
+        if most_staged(layout.blocks, layout.batch_bytes) < 4 * ACTION_BYTES {
+            return wrong("scheme", "the batch log is too small for the lists of so many journals: make it larger");
         }
         Ok(())
     }

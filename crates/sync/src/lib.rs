@@ -30,6 +30,7 @@
 //! | `clock`, `chance`, `split_mix` | time; random numbers and thread numbers; a generator with fixed sequences |
 //! | `plain_cell`, `word` | shared plain memory that models can watch; words of mapped memory |
 //! | `process` | recognizing a forked child |
+//! | `nesting` | how often a thread has entered what it may enter again |
 //! | `page_trace` | which pages are visited, and which of their lines; empty except in the trace build |
 //! | `cost`, `trace`, `probe` | annotations for simulated runs: work between two operations, trace lines, rare branches; empty natively |
 
@@ -48,6 +49,7 @@ mod imp;
 #[cfg(not(any(duramen_loom, duramen_machine)))]
 #[path = "native.rs"]
 mod imp;
+pub mod nesting;
 pub mod page_trace;
 pub mod parallel;
 #[cfg(not(duramen_loom))]

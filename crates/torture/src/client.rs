@@ -143,8 +143,7 @@ impl Client {
     }
 
     fn is_unheard(&self) -> bool {
-        let is_silent =
-            matches!(self.options.log_device, LogDevice::Nvm(_)) || matches!(self.options.scheme, Scheme::InPlace(_));
+        let is_silent = matches!(self.options.log_device, LogDevice::Nvm(_)) || self.options.scheme != Scheme::Wal;
         is_silent && self.disk.crashed_in().is_some()
     }
 

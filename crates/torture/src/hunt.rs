@@ -62,6 +62,14 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
         _ if Bug::MEMORY.contains(&bug) => &[VOLATILE],
         // Only the barriers of the paper have page logs, and entries without a change.
         Bug::PageLogUnfenced | Bug::EntryLeft => &PAPER,
+        Bug::LineForgotten => &LogEnd::LOGLESS,
+        Bug::SectionIgnored
+        | Bug::CommitOutsideSection
+        | Bug::CarriedForgotten
+        | Bug::CarriedOverwritten
+        | Bug::BatchAcknowledgedEarly
+        | Bug::HalfReusedEarly
+        | Bug::StagedPageDropped => &LogEnd::BATCHES,
         // Where caches are durable, a fence is still needed; a flush is not.
         // Where pages are read matters to none of these bugs.
         _ if Bug::SCHEMES.contains(&bug) => &CACHED,
@@ -108,6 +116,12 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::HomeUnfenced => vec![Crash("splits"), Lists, Crash("mixed"), Lists],
         // The first record of a short transaction is torn, and one of an earlier lease is there.
         Bug::LeaseReused => vec![Crash("bank"), Crash("interleaved"), Crash("keys"), Crash("mixed")],
+        // Many actions of several pages.
+        Bug::SectionIgnored => vec![Crash("splits"), Crash("merges"), Lists, Crash("steal")],
+        Bug::CommitOutsideSection => vec![Crash("bank"), Lists, Crash("mixed")],
+        Bug::CarriedForgotten => vec![Crash("carried"), Crash("interleaved"), Crash("steal")],
+        Bug::CarriedOverwritten => vec![Crash("carried"); 4],
+        Bug::StagedPageDropped => vec![Crash("steal"), Crash("overflow"), Crash("full-pages")],
         _ if Bug::SCHEMES.contains(&bug) => vec![Crash("mixed"), Crash("steal"), Crash("interleaved"), Crash("splits")],
         // Threads that share a ring: one acknowledges what another has not made durable.
         _ if Bug::MEMORY.contains(&bug) => vec![Lists],

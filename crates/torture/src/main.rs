@@ -157,8 +157,8 @@ struct Place {
     /// Device for the end of the log: file, or persistent memory with the domain durable-cache or
     /// volatile-cache; or, for in-place updates without a log, a heap: heap-durable-cache or
     /// heap-volatile-cache, with `paper-` behind `heap-` for the barriers of the paper, and with
-    /// `direct-` before the domain for pages that are read in the heap. The default is file, and
-    /// all of them with --matrix.
+    /// `direct-` before the domain for pages that are read in the heap; or, for batches, the first
+    /// four of them with `batches` for `heap`. The default is file, and all of them with --matrix.
     #[arg(long)]
     log: Option<LogEnd>,
 }

@@ -31,7 +31,7 @@ impl Combination {
         let variants = |log| match log {
             LogEnd::Files => Variant::all(),
             LogEnd::Ring(_) => in_rings.clone(),
-            LogEnd::Heap(_) => variants_in_heaps(),
+            LogEnd::Heap(kind) => variants_in_heaps(|commit| !kind.has_batches || commit != CommitMode::Sync),
         };
         let ends = LogEnd::ALL.into_iter();
         ends.flat_map(|log| variants(log).into_iter().map(move |variant| Self { variant, log })).collect()
@@ -91,9 +91,10 @@ fn variants_in_rings() -> Vec<Variant> {
 }
 
 /// See [`Combination::all`].
-fn variants_in_heaps() -> Vec<Variant> {
+fn variants_in_heaps(has: impl Fn(CommitMode) -> bool) -> Vec<Variant> {
     let standard = Options::default().log_insert;
-    Variant::all().into_iter().filter(|variant| variant.logs == 1 && variant.log_insert == standard).collect()
+    let is_used = |variant: &Variant| variant.logs == 1 && variant.log_insert == standard && has(variant.commit);
+    Variant::all().into_iter().filter(is_used).collect()
 }
 
 /// Returns the layout and the commit mode.

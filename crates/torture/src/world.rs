@@ -3,9 +3,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
-use duramen::{Barriers, HeapOptions, LogDevice, NvmOptions, Options, Residence, Scheme};
+use duramen::{Barriers, BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, Residence, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
@@ -19,7 +20,7 @@ pub enum LogEnd {
     Files,
     /// In a ring in persistent memory for each log, on a platform with this domain.
     Ring(Domain),
-    /// There is no log: pages are updated in place in a heap.
+    /// There is no log: pages are in a heap.
     Heap(HeapKind),
 }
 
@@ -28,15 +29,17 @@ pub enum LogEnd {
 pub struct HeapKind {
     /// The platform's domain.
     pub domain: Domain,
-    /// The protocol of a change.
+    /// The protocol of a change, or of a batch.
     pub barriers: Barriers,
     /// Where pages are read.
     pub residence: Residence,
+    /// Whether changes go to the heap in batches, not in place.
+    pub has_batches: bool,
 }
 
 impl fmt::Display for HeapKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("heap-")?;
+        f.write_str(if self.has_batches { "batches-" } else { "heap-" })?;
         if self.barriers != Barriers::default() {
             write!(f, "{}-", self.barriers)?;
         }
@@ -49,12 +52,16 @@ impl fmt::Display for HeapKind {
 
 impl LogEnd {
     /// All there are.
-    pub const ALL: [Self; 11] = {
-        let mut all = [Self::Files; 11];
+    pub const ALL: [Self; 15] = {
+        let mut all = [Self::Files; 15];
         (all[1], all[2]) = (Self::RINGS[0], Self::RINGS[1]);
         let mut heap = 0;
         while heap < Self::HEAPS.len() {
             all[3 + heap] = Self::HEAPS[heap];
+            heap += 1;
+        }
+        while heap < Self::HEAPS.len() + Self::BATCHES.len() {
+            all[3 + heap] = Self::BATCHES[heap - Self::HEAPS.len()];
             heap += 1;
         }
         all
@@ -63,7 +70,7 @@ impl LogEnd {
     /// Those of a log in persistent memory.
     pub const RINGS: [Self; 2] = [Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
 
-    /// Those without a log: each use of a heap, in both domains.
+    /// Those of in-place updates: each use of a heap, in both domains.
     pub const HEAPS: [Self; 8] = {
         let mut heaps = [Self::Files; 8];
         let mut number = 0;
@@ -71,7 +78,7 @@ impl LogEnd {
             let domain = [Domain::DurableCache, Domain::VolatileCache][number % 2];
             let barriers = [Barriers::Fewest, Barriers::Paper][number / 2 % 2];
             let residence = [Residence::Cached, Residence::Direct][number / 4];
-            heaps[number] = Self::Heap(HeapKind { domain, barriers, residence });
+            heaps[number] = Self::Heap(HeapKind { domain, barriers, residence, has_batches: false });
             number += 1;
         }
         heaps
@@ -84,9 +91,27 @@ impl LogEnd {
         // How a heap is used has a generator of its own, so the other random choices do not depend
         // on it.
         let of_domain = |end: &Self| matches!(end, Self::Heap(kind) if kind.domain == domain);
-        let kinds: Vec<Self> = Self::HEAPS.into_iter().filter(of_domain).collect();
+        let all = Self::HEAPS.into_iter().chain(Self::BATCHES);
+        let kinds: Vec<Self> = all.filter(of_domain).collect();
         *rng.clone().pick(&kinds)
     }
+
+    /// Those of batches.
+    pub const BATCHES: [Self; 4] = {
+        let mut all = [Self::Files; 4];
+        let mut number = 0;
+        while number < all.len() {
+            let domain = [Domain::DurableCache, Domain::VolatileCache][number % 2];
+            let barriers = [Barriers::Fewest, Barriers::Paper][number / 2];
+            let residence = Residence::Cached;
+            all[number] = Self::Heap(HeapKind { domain, barriers, residence, has_batches: true });
+            number += 1;
+        }
+        all
+    };
+
+    /// Those without a log, with the fewest barriers.
+    pub const LOGLESS: [Self; 4] = [Self::HEAPS[0], Self::HEAPS[1], Self::BATCHES[0], Self::BATCHES[1]];
 
     /// Returns the same for a log without a database.
     pub fn of_log(self) -> Self {
@@ -137,6 +162,10 @@ const HEAP_BYTES: u64 = 6 << 20;
 /// Bytes of its journals: some scripts have long transactions.
 const JOURNAL_BYTES: u64 = 3 << 20;
 
+/// Batches that end often: scripts have short transactions. Their log makes the heap longer.
+const BATCHES: BatchOptions =
+    BatchOptions { period: Duration::from_micros(300), drain: Duration::from_micros(30), log_bytes: Some(1 << 20) };
+
 /// Bytes of a region before the ring.
 const HEADER_BYTES: u64 = 4096;
 
@@ -169,7 +198,10 @@ impl World {
         let memories = match end {
             LogEnd::Files => Vec::new(),
             LogEnd::Ring(domain) => (0..logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect(),
-            LogEnd::Heap(kind) => vec![SimMemory::with_power(HEAP_BYTES, kind.domain, power_of(&disk))],
+            LogEnd::Heap(kind) => {
+                let log = BATCHES.log_bytes.filter(|_| kind.has_batches).unwrap_or(0);
+                vec![SimMemory::with_power(HEAP_BYTES + log, kind.domain, power_of(&disk))]
+            }
         };
         let heap = if let LogEnd::Heap(kind) = end { Some(kind) } else { None };
         Self { disk, memories, heap }
@@ -310,8 +342,14 @@ fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
         ..HeapOptions::new(source, heap.len(), kind.domain)
     };
     let is_cached = kind.residence == Residence::Cached;
+    let (scheme, commit) = match options.commit {
+        commit if !kind.has_batches => (Scheme::InPlace(heap), commit),
+        CommitMode::Sync => (Scheme::NvramGroupCommit(heap, BATCHES), CommitMode::Elr),
+        commit => (Scheme::NvramGroupCommit(heap, BATCHES), commit),
+    };
     Options {
-        scheme: Scheme::InPlace(heap),
+        scheme,
+        commit,
         pool_bytes: if is_cached { options.pool_bytes } else { usual.pool_bytes },
         logs: usual.logs,
         log_partition: usual.log_partition,

@@ -68,6 +68,7 @@ sweeps! {
     checkpoints: "checkpoints",
     recycle: "recycle",
     interleaved: "interleaved",
+    carried: "carried",
     keys: "keys",
     ghosts: "ghosts",
     reopens: "reopens",

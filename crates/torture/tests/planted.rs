@@ -85,4 +85,11 @@ hunts! {
     lease_reused: LeaseReused,
     page_log_unfenced: PageLogUnfenced,
     entry_left: EntryLeft,
+    section_ignored: SectionIgnored,
+    commit_outside_section: CommitOutsideSection,
+    carried_forgotten: CarriedForgotten,
+    carried_overwritten: CarriedOverwritten,
+    batch_acknowledged_early: BatchAcknowledgedEarly,
+    half_reused_early: HalfReusedEarly,
+    staged_page_dropped: StagedPageDropped,
 }

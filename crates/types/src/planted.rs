@@ -221,6 +221,22 @@ bugs! {
         PageLogUnfenced,
         /// Recovery leaves an undo entry whose change was not made.
         EntryLeft,
+        /// A batch ends while actions on pages are under way.
+        SectionIgnored,
+        /// A commit reads the number of its batch, and ends its transaction when that batch may be
+        /// over.
+        CommitOutsideSection,
+        /// A batch does not list the transactions that are under way at its end.
+        CarriedForgotten,
+        /// What a carried transaction has undone is overwritten before the batch that knows of it is
+        /// durable.
+        CarriedOverwritten,
+        /// The commits of a batch are acknowledged before its record is durable.
+        BatchAcknowledgedEarly,
+        /// The record of a batch overwrites that of the batch before.
+        HalfReusedEarly,
+        /// A page whose changes wait for a batch is dropped from its frame.
+        StagedPageDropped,
     }
     regions {
         /// A line is changed before its undo record is durable.

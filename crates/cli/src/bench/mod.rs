@@ -46,8 +46,8 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
     let scheme = database::scheme(&dir, &args.open);
-    if scheme == "in-place" && args.segment_mb.is_some() {
-        return Err(Failure::Usage("`--segment-mb` is for a log; the scheme `in-place` has no log".to_owned()));
+    if scheme != "wal" && args.segment_mb.is_some() {
+        return Err(Failure::Usage(format!("`--segment-mb` is for a log; the scheme `{scheme}` has no log")));
     }
     let db = database::open(&dir, options(&dir, args)?, narrator)?;
     database::warn_of_shortfall(&db);

@@ -45,8 +45,8 @@ pub(super) struct Measured<'a> {
     log_end: u64,
     fences: u64,
     drains: u64,
-    /// With a heap: changes of pages, and barriers.
-    heap: Option<(u64, u64)>,
+    /// With a heap: changes of pages, barriers and batches.
+    heap: Option<(u64, u64, u64)>,
 }
 
 impl<'a> Measured<'a> {
@@ -67,10 +67,10 @@ impl<'a> Measured<'a> {
             log_end: after.log.hardened_gsn.get(),
             fences: after.log.fences - before.log.fences,
             drains: after.log.drains - before.log.drains,
-            heap: after
-                .heap
-                .zip(before.heap)
-                .map(|(after, before)| (after.changes - before.changes, after.barriers - before.barriers)),
+            heap: after.heap.zip(before.heap).map(|(after, before)| {
+                let batches = after.batches - before.batches;
+                (after.changes - before.changes, after.barriers - before.barriers, batches)
+            }),
         }
     }
 }
@@ -100,6 +100,9 @@ struct Line<'a> {
     barrier_protocol: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     barriers: Option<u64>,
+    /// With batches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batches: Option<u64>,
     committed: u64,
     tps: f64,
     aborted: u64,
@@ -139,10 +142,11 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         log_device: args.open.log.log_device,
         domain: domain(args, settings),
         scheme: settings.scheme,
-        page_changes: measured.heap.map(|(changes, _)| changes),
+        page_changes: measured.heap.map(|(changes, ..)| changes),
         residence: measured.heap.map(|_| args.open.heap.residence.unwrap_or_default().to_string()),
         barrier_protocol: measured.heap.map(|_| args.open.heap.barriers.unwrap_or_default().to_string()),
-        barriers: measured.heap.map(|(_, barriers)| barriers),
+        barriers: measured.heap.map(|(_, barriers, _)| barriers),
+        batches: measured.heap.map(|(.., batches)| batches).filter(|batches| *batches > 0),
         committed: run.committed,
         tps: (run.throughput() * 10.0).round() / 10.0,
         aborted: run.aborted,
@@ -194,13 +198,14 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     let device = if settings.scheme == "wal" { args.open.log.log_device } else { "heap" };
     let name = if settings.scheme == "wal" { "log device" } else { settings.scheme };
     row(name, domain(args, settings).map_or_else(|| device.to_owned(), |domain| format!("{device}, {domain}")));
-    if let Some((changes, barriers)) = measured.heap {
+    if let Some((changes, barriers, batches)) = measured.heap {
         let (per_commit, changes) = (barriers as f64 / committed.max(1) as f64, format::count(changes));
         let barriers = format::count(barriers);
         let protocol = args.open.heap.barriers.unwrap_or_default();
         let of_protocol = format!("{barriers} barriers ({protocol}; {per_commit:.1} for each commit)");
         let residence = args.open.heap.residence.unwrap_or_default();
-        row("heap", format!("{changes} changes of pages, {of_protocol}, residence {residence}"));
+        let in_batches = if batches > 0 { format!(" in {} batches", format::count(batches)) } else { String::new() };
+        row("heap", format!("{changes} changes of pages{in_batches}, {of_protocol}, residence {residence}"));
     }
     if measured.fences > 0 {
         let (fences, drains) = (format::count(measured.fences), format::count(measured.drains));

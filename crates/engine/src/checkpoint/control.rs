@@ -20,7 +20,7 @@
 //! | 90 | 1 | partition of several logs: 0 transaction, 1 round-robin, 2 page |
 //! | 91 | 1 | 1 while several logs are being cut after the GSN at 104 |
 //! | 92 | 1 | 1 if the database was closed in order, and nothing was written since |
-//! | 93 | 1 | storage scheme: 0 write-ahead log, 1 in-place |
+//! | 93 | 1 | storage scheme: 0 write-ahead log, 1 in-place, 2 NVRAM group commit |
 //! | 96 | 8 | several logs: GSN of the begin record |
 //! | 104 | 8 | several logs: GSN up to which all of them are complete |
 //! | 112 | 16 each | for each of several logs: LSN from which analysis reads, LSN from which redo reads |
@@ -74,6 +74,7 @@ const _: () = assert!(LOGS + 24 + 16 * MAX_LOGS as usize <= GENERATION, "the pla
 pub(crate) enum SchemeId {
     Wal = 0,
     InPlace = 1,
+    NvramGroupCommit = 2,
 }
 
 impl SchemeId {
@@ -82,7 +83,13 @@ impl SchemeId {
         match scheme {
             Scheme::Wal => Self::Wal,
             Scheme::InPlace(_) => Self::InPlace,
+            Scheme::NvramGroupCommit(..) => Self::NvramGroupCommit,
         }
+    }
+
+    /// Returns the scheme of a heap, by its number.
+    pub(crate) fn of_heap(raw: u8) -> Option<Self> {
+        [Self::InPlace, Self::NvramGroupCommit].into_iter().find(|scheme| *scheme as u8 == raw)
     }
 
     /// Returns the scheme's name.
@@ -90,6 +97,7 @@ impl SchemeId {
         match self {
             Self::Wal => "wal",
             Self::InPlace => "in-place",
+            Self::NvramGroupCommit => "nvram-group-commit",
         }
     }
 }
@@ -296,6 +304,7 @@ impl Control {
             scheme: match (version < SCHEMES_VERSION, block[SCHEME]) {
                 (true, _) | (false, 0) => SchemeId::Wal,
                 (false, 1) => SchemeId::InPlace,
+                (false, 2) => SchemeId::NvramGroupCommit,
                 _ => return Err(Defect::Damaged),
             },
             logs: SeveralLogs::decode(block).ok_or(Defect::Damaged)?,

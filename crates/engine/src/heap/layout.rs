@@ -2,19 +2,22 @@
 //!
 //! | offset | content |
 //! |---|---|
-//! | 0 | magic `DURAHEAP`; version u32; CRC-32C u32 of the first 64 bytes with this field zero; database id, 16 bytes; storage scheme u8, then 7 zero bytes; number of journal blocks u64; zero up to 64 |
+//! | 0 | magic `DURAHEAP`; version u32; CRC-32C u32 of the first 64 bytes with this field zero; database id, 16 bytes; storage scheme u8, then 7 zero bytes; number of journal blocks u64; bytes of the batch log u64, 0 without one; zero up to 64 |
 //! | 192 | state: 0 blank, 1 being made, 2 in use, 3 closed in order |
 //! | 256 | no transaction id below this is given out again |
 //! | 320 | number of openings: the upper part of every lease |
 //! | 384 | generation (see `checkpoint/generation.rs`) |
 //! | 448 | number of groups of pages that have a bitmap, at least |
 //! | 512 | number of pages |
+//! | 576 | the latest batch that kept old lines and is committed |
+//! | 640 | the latest batch whose old lines are durable |
 //! | 64 KiB | journal blocks of 64 KiB |
-//! | behind them | the pages: page *n* at `pages + 8192 n` |
+//! | behind them | the batch log, if there is one: two halves |
+//! | behind it | the pages: page *n* at `pages + 8192 n` |
 //!
 //! Numbers are little-endian. Each word from offset 192 on has a cache line of its own, and changes
-//! atomically and independently of the others. The blocks come before the pages, so that a heap can
-//! grow at its end.
+//! atomically and independently of the others. The pages come last, so that a heap can grow at its
+//! end.
 
 use duramen_types::{PAGE_SIZE, PageId, crc32c};
 
@@ -44,6 +47,8 @@ pub(crate) enum Word {
     Generation = 384,
     Groups = 448,
     Pages = 512,
+    CommittedBatch = 576,
+    LoggedBatch = 640,
 }
 
 /// The state of a heap.
@@ -69,6 +74,8 @@ pub(crate) struct Header {
     pub(crate) scheme: u8,
     /// Number of journal blocks.
     pub(crate) blocks: u64,
+    /// Bytes of the batch log; 0 without one.
+    pub(crate) batch_bytes: u64,
 }
 
 /// The reason why a region is not a heap.
@@ -90,6 +97,7 @@ impl Header {
         bytes[16..32].copy_from_slice(&self.database);
         bytes[32] = self.scheme;
         bytes[40..48].copy_from_slice(&self.blocks.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.batch_bytes.to_le_bytes());
         let crc = crc32c(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -112,6 +120,7 @@ impl Header {
             database: bytes[16..32].try_into().expect("sixteen bytes"),
             scheme: bytes[32],
             blocks: u64::from_le_bytes(bytes[40..48].try_into().expect("eight bytes")),
+            batch_bytes: u64::from_le_bytes(bytes[48..56].try_into().expect("eight bytes")),
         })
     }
 }
@@ -120,32 +129,39 @@ impl Header {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub(crate) blocks: u64,
+    pub(crate) batch_bytes: u64,
     pub(crate) pages: u64,
 }
 
 impl Layout {
+    /// The largest batch log, in bytes.
+    pub(crate) const MOST_BATCH_BYTES: u64 = 4 << 30;
+
     /// Divides a new heap of `bytes` bytes; by default one part in sixteen is for journals, at
     /// least 1 MiB and at most 256 MiB.
-    pub(crate) fn of_new(bytes: u64, journal_bytes: Option<u64>) -> Self {
+    pub(crate) fn of_new(bytes: u64, journal_bytes: Option<u64>, batch_bytes: u64) -> Self {
         let journal_bytes = journal_bytes.unwrap_or_else(|| (bytes / 16).clamp(1 << 20, 256 << 20));
-        Self::with_blocks(bytes, journal_bytes / BLOCK_BYTES)
+        Self::with_blocks(bytes, journal_bytes / BLOCK_BYTES, batch_bytes)
     }
 
-    /// Divides a heap with this many journal blocks.
-    pub(crate) fn with_blocks(bytes: u64, blocks: u64) -> Self {
-        let rest = bytes.saturating_sub(BLOCK_BYTES * blocks.saturating_add(1));
-        Self { blocks, pages: rest / PAGE_SIZE as u64 }
+    /// Divides a heap with this many journal blocks and this batch log.
+    pub(crate) fn with_blocks(bytes: u64, blocks: u64, batch_bytes: u64) -> Self {
+        let before = BLOCK_BYTES.saturating_mul(blocks.saturating_add(1)).saturating_add(batch_bytes);
+        Self { blocks, batch_bytes, pages: bytes.saturating_sub(before) / PAGE_SIZE as u64 }
     }
 
     /// Returns whether a heap can have this layout.
     pub(crate) fn is_possible(&self) -> bool {
         const MOST_PAGES: u64 = (1 << 46) / PAGE_SIZE as u64;
-        (16..=1 << 20).contains(&self.blocks) && (3..=MOST_PAGES).contains(&self.pages)
+        (16..=1 << 20).contains(&self.blocks)
+            && (3..=MOST_PAGES).contains(&self.pages)
+            && self.batch_bytes.is_multiple_of(BLOCK_BYTES)
+            && self.batch_bytes <= Self::MOST_BATCH_BYTES
     }
 
     /// Returns the length of the whole region in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        BLOCK_BYTES * (self.blocks + 1) + self.pages * PAGE_SIZE as u64
+        self.pages_start() + self.pages * PAGE_SIZE as u64
     }
 
     /// Returns the offset of a journal block.
@@ -161,7 +177,16 @@ impl Layout {
 
     /// Returns the offset of a page.
     pub(crate) fn page(&self, page: PageId) -> u64 {
-        BLOCK_BYTES * (self.blocks + 1) + page.get() * PAGE_SIZE as u64
+        self.pages_start() + page.get() * PAGE_SIZE as u64
+    }
+
+    fn pages_start(&self) -> u64 {
+        self.batch_log() + self.batch_bytes
+    }
+
+    /// Returns the offset of the batch log.
+    pub(crate) fn batch_log(&self) -> u64 {
+        BLOCK_BYTES * (self.blocks + 1)
     }
 }
 
@@ -171,7 +196,7 @@ mod tests {
 
     #[test]
     fn headers_round_trip_and_every_flipped_bit_shows() {
-        let header = Header { database: [7; 16], scheme: 1, blocks: 64 };
+        let header = Header { database: [7; 16], scheme: 1, blocks: 64, batch_bytes: 1 << 20 };
         let bytes = header.encode();
         assert_eq!(Header::decode(&bytes), Ok(header));
         for bit in 0..FIXED * 8 {
@@ -184,10 +209,11 @@ mod tests {
     #[test]
     fn parts_fit_and_do_not_overlap() {
         for bytes in [2 << 20, 3 << 20, 100 << 20, 64 << 30] {
-            let layout = Layout::of_new(bytes, None);
+            let layout = Layout::of_new(bytes, None, 4 * BLOCK_BYTES);
             assert!(layout.bytes() <= bytes && layout.bytes() + PAGE_SIZE as u64 > bytes);
             let last = u32::try_from(layout.blocks - 1).unwrap();
-            assert_eq!(layout.block(last) + BLOCK_BYTES, layout.page(PageId::ZERO));
+            assert_eq!(layout.block(last) + BLOCK_BYTES, layout.batch_log());
+            assert_eq!(layout.batch_log() + 4 * BLOCK_BYTES, layout.page(PageId::ZERO));
             assert_eq!(layout.block_of(layout.block(last) + 100), Some(last));
             assert_eq!(layout.block_of(layout.page(PageId::ZERO)), None);
             assert_eq!(layout.block_of(BLOCK_BYTES - 1), None);

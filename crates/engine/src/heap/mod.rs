@@ -42,7 +42,7 @@ impl Heap {
     /// # Errors
     /// [`Error::InvalidOption`] if the source holds something else, or a heap in use, or if the
     /// directory of its file does not exist.
-    pub(crate) fn check_new(options: &HeapOptions) -> Result<()> {
+    pub(crate) fn check_new(options: &HeapOptions, batch_bytes: u64) -> Result<()> {
         match &options.source {
             Source::File(path) if path.parent().is_some_and(|home| !home.as_os_str().is_empty() && !home.exists()) => {
                 let path = path.display();
@@ -57,13 +57,13 @@ impl Heap {
                 }
                 Ok(tried?)
             }
-            _ => Self::unused(options).map(drop),
+            _ => Self::unused(options, batch_bytes).map(drop),
         }
     }
 
     /// Opens the region of a new heap that must not be in use.
-    fn unused(options: &HeapOptions) -> Result<Region> {
-        let layout = Layout::of_new(options.bytes, options.journal_bytes);
+    fn unused(options: &HeapOptions, batch_bytes: u64) -> Result<Region> {
+        let layout = Layout::of_new(options.bytes, options.journal_bytes, batch_bytes);
         let region = match open_region(options, layout.bytes(), Mode::Create) {
             // Nothing can be in a file that did not exist.
             Ok(region) if matches!(options.source, Source::File(_)) => return Ok(region),
@@ -88,10 +88,10 @@ impl Heap {
     ///
     /// # Errors
     /// As [`Heap::check_new`], and those of the system.
-    pub(crate) fn create(options: &HeapOptions, database: [u8; 16], scheme: u8) -> Result<Self> {
-        let region = Self::unused(options)?;
-        let layout = Layout::of_new(options.bytes, options.journal_bytes);
-        let header = Header { database, scheme, blocks: layout.blocks };
+    pub(crate) fn create(options: &HeapOptions, batch_bytes: u64, database: [u8; 16], scheme: u8) -> Result<Self> {
+        let region = Self::unused(options, batch_bytes)?;
+        let layout = Layout::of_new(options.bytes, options.journal_bytes, batch_bytes);
+        let header = Header { database, scheme, blocks: layout.blocks, batch_bytes };
         let heap = Self::of_region(region, options, header, layout);
         // A crash may leave any part of this, but not a state beyond `BeingMade`. Nothing else is
         // stored before the header is durable: see `check_unused`.
@@ -102,6 +102,9 @@ impl Heap {
             heap.store(word as u64, &[&u64::to_le_bytes(value)]);
         }
         heap.store(Word::Pages as u64, &[&layout.pages.to_le_bytes()]);
+        for word in [Word::CommittedBatch, Word::LoggedBatch] {
+            heap.store(word as u64, &[&0_u64.to_le_bytes()]);
+        }
         for block in 0..layout.blocks {
             heap.store(layout.block(block as u32), &[&[0; LINE as usize]]);
         }
@@ -129,11 +132,11 @@ impl Heap {
         if header.scheme != scheme || state == State::Blank {
             return Err(corrupt(&location, "it was made for another storage scheme, or never completed"));
         }
-        let found = Layout { blocks: header.blocks, pages };
+        let found = Layout { blocks: header.blocks, batch_bytes: header.batch_bytes, pages };
         if !found.is_possible() {
             return Err(corrupt(&location, "its header names sizes that no heap has"));
         }
-        let wanted = Layout::with_blocks(options.bytes, header.blocks);
+        let wanted = Layout::with_blocks(options.bytes, header.blocks, header.batch_bytes);
         let layout = Layout { pages: pages.max(wanted.pages), ..found };
         // A heap that is shorter than its header says has lost its end, and must not grow.
         let region = open_region(options, found.bytes(), Mode::Open)?;
@@ -165,9 +168,10 @@ impl Heap {
         let (header, usable) = match Header::decode(&fixed) {
             Ok(header) => (header, Ok(())),
             Err(NotAHeap::Foreign) => return Err(corrupt(region.location(), &NotAHeap::Foreign.to_string())),
-            Err(defect) => (Header { database: [0; 16], scheme: 0, blocks: 0 }, Err(defect)),
+            Err(defect) => (Header { database: [0; 16], scheme: 0, blocks: 0, batch_bytes: 0 }, Err(defect)),
         };
         let before_pages = header.blocks.saturating_add(1).saturating_mul(BLOCK_BYTES);
+        let before_pages = before_pages.saturating_add(header.batch_bytes);
         let pages = word_of(&region, Word::Pages as u64);
         let said = before_pages.saturating_add(pages.saturating_mul(PAGE_SIZE as u64));
         let len = match &options.source {
@@ -176,12 +180,13 @@ impl Heap {
             Source::Simulated(memory) => memory.len(),
             Source::Anonymous => BLOCK_BYTES,
         };
-        let mut layout = Layout { blocks: 0, pages: 0 };
+        let mut layout = Layout { blocks: 0, batch_bytes: 0, pages: 0 };
         if usable.is_ok() {
             let len = len & !(MAPPED - 1);
             let blocks = header.blocks.min(len / BLOCK_BYTES - 1);
             let behind = len.saturating_sub(before_pages) / PAGE_SIZE as u64;
-            layout = Layout { blocks, pages: pages.min(behind) };
+            let batch_bytes = header.batch_bytes.min(len - (blocks + 1) * BLOCK_BYTES) / BLOCK_BYTES * BLOCK_BYTES;
+            layout = Layout { blocks, batch_bytes, pages: pages.min(behind) };
             drop(region);
             region = open_region(&options, layout.bytes().max(BLOCK_BYTES), Mode::Private)?;
         }
@@ -218,6 +223,12 @@ impl Heap {
     pub(crate) fn barrier(&self) {
         self.region.fence();
         self.barriers.own().1.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes whole lines that are not read again soon, from offset `at` on, as [`Heap::store`]
+    /// does.
+    pub(crate) fn stream(&self, at: u64, bytes: &[u8]) {
+        self.region.stream(at, &[bytes]);
     }
 
     /// Returns how many barriers there were.

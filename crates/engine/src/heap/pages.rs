@@ -10,17 +10,24 @@ use crate::options::Residence;
 use crate::page::{self, PageType};
 use crate::pool::{Damage, PageStore, PageWriter, PoolError, Stamp};
 
-/// Reads pages of a heap. They are never dirty: the storage scheme stores each change to the heap
-/// while the page is latched.
+/// Reads pages of a heap. The storage scheme stores each change to the heap: while the page is
+/// latched, so that pages are never dirty, or in batches.
 #[derive(Debug)]
 pub(crate) struct HeapPages {
     heap: Arc<Heap>,
     residence: Residence,
+    /// The most bytes of a batch, if changes go to the heap in batches.
+    most_staged: Option<u64>,
 }
 
 impl HeapPages {
     pub(crate) fn new(heap: Arc<Heap>, residence: Residence) -> Self {
-        Self { heap, residence }
+        Self { heap, residence, most_staged: None }
+    }
+
+    /// For changes that go to the heap in batches of at most `most_staged` bytes.
+    pub(crate) fn staged(heap: Arc<Heap>, most_staged: u64) -> Self {
+        Self { heap, residence: Residence::Cached, most_staged: Some(most_staged) }
     }
 
     fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
@@ -105,6 +112,10 @@ impl PageStore for HeapPages {
 
     fn memory(&self) -> Option<NonNull<u8>> {
         (self.residence == Residence::Direct).then(|| self.heap.pages_at())
+    }
+
+    fn most_staged(&self) -> Option<u64> {
+        self.most_staged
     }
 }
 

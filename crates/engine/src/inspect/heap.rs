@@ -1,10 +1,11 @@
-//! Reports on a heap in persistent memory: its header, its space, and its journals.
+//! Reports on a heap in persistent memory: its header, its space, and its journals or batches.
 
 use std::fmt;
 
 use duramen_pmem::Source;
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TxnId};
 
+use super::batches::{self, BatchReport};
 use super::{describe, text};
 use crate::checkpoint::control::SchemeId;
 use crate::error::Result;
@@ -111,6 +112,9 @@ pub struct HeapReport {
     pub system_journals: u64,
     /// The journals in use.
     pub journals: Vec<JournalReport>,
+    /// With [`crate::Scheme::NvramGroupCommit`], the batches that can be read, the latest first. The
+    /// journal blocks then hold undo information, and there are no journals.
+    pub batches: Vec<BatchReport>,
     /// The page logs that are valid.
     pub page_logs: Vec<PageLogReport>,
     /// What is wrong with the heap, in words. Not every damage shows here: pages have no checksums.
@@ -129,11 +133,13 @@ pub fn heap(options: &HeapOptions) -> Result<HeapReport> {
     let mut problems = Vec::new();
     let header = usable.map_err(|defect| defect.to_string()).map(|()| HeapHeader {
         database: heap.header.database,
-        scheme: (heap.header.scheme == SchemeId::InPlace as u8).then_some(SchemeId::InPlace.name()),
+        scheme: SchemeId::of_heap(heap.header.scheme).map(SchemeId::name),
         blocks: heap.header.blocks,
     });
     problems.extend(header.as_ref().err().cloned());
+    let has_batches = heap.header.scheme == SchemeId::NvramGroupCommit as u8;
     let (mut space, mut journals, mut page_logs) = (HeapSpace::default(), Vec::new(), Vec::new());
+    let (mut batches, mut next_txn) = (Vec::new(), TxnId::new(heap.get(Word::NextTxn)));
     if header.is_ok() {
         let (blocks, pages) = (heap.header.blocks, heap.get(Word::Pages));
         if (heap.layout.blocks, heap.layout.pages) != (blocks, pages) {
@@ -142,13 +148,20 @@ pub fn heap(options: &HeapOptions) -> Result<HeapReport> {
                 heap.layout.blocks, heap.layout.pages
             ));
         }
-        space = space_of(&heap, &mut problems);
-        journals = journals_in_use(&heap);
-        page_logs = page_logs_in_use(&heap);
+        let mut known = heap.get(Word::Groups);
+        if has_batches {
+            let groups;
+            (batches, next_txn, groups) = batches::read(&heap, &mut problems);
+            known = known.max(groups);
+        } else {
+            journals = journals_in_use(&heap);
+            page_logs = page_logs_in_use(&heap);
+        }
+        space = space_of(&heap, known, &mut problems);
     }
     let damaged = page_logs.iter().filter(|log| log.pages.is_none());
     problems.extend(damaged.map(|log| format!("the page log {} is valid and fails its checksum", log.first)));
-    let system_journals = system_journals(&heap);
+    let system_journals = if has_batches { 0 } else { system_journals(&heap) };
     let taken = journals.iter().filter(|journal| !journal.is_system);
     let taken: u64 = taken.map(|journal| journal.contents.as_ref().map_or(1, |contents| contents.blocks)).sum();
     let state = heap.get(Word::State);
@@ -168,12 +181,13 @@ pub fn heap(options: &HeapOptions) -> Result<HeapReport> {
         state,
         generation: heap.get(Word::Generation),
         openings: heap.get(Word::Openings),
-        next_txn: TxnId::new(heap.get(Word::NextTxn)),
+        next_txn,
         space,
         free_journals: heap.layout.blocks.saturating_sub(system_journals).saturating_sub(taken),
         system_journals,
         journals: journals.into_iter().map(JournalReport::from).collect(),
         page_logs: page_logs.into_iter().map(PageLogReport::from).collect(),
+        batches,
         problems,
     })
 }
@@ -187,9 +201,8 @@ pub(super) fn open(options: &HeapOptions) -> Result<(Heap, Result<(), NotAHeap>)
 }
 
 /// Counts pages in the allocation bitmaps.
-fn space_of(heap: &Heap, problems: &mut Vec<String>) -> HeapSpace {
+fn space_of(heap: &Heap, known: u64, problems: &mut Vec<String>) -> HeapSpace {
     let pages = heap.layout.pages;
-    let known = heap.get(Word::Groups);
     let mut space = HeapSpace { pages, ..HeapSpace::default() };
     let mut bytes = vec![0; PAGE_SIZE];
     for group in 0..pages.div_ceil(bitmap::GROUP_PAGES) {
@@ -285,6 +298,10 @@ impl fmt::Display for HeapReport {
         )?;
         let mebibytes = header.blocks as f64 * BLOCK_BYTES as f64 / f64::from(1 << 20);
         write!(f, "\njournals: {} blocks, {mebibytes:.1} MiB", header.blocks)?;
+        if header.scheme == Some(SchemeId::NvramGroupCommit.name()) {
+            write!(f, " for undo information")?;
+            return self.batches.iter().try_for_each(|batch| write!(f, "\n{batch}"));
+        }
         let system = self.journals.iter().filter(|journal| journal.is_system).count();
         let logs = self.page_logs.len();
         write!(

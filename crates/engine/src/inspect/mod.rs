@@ -11,6 +11,7 @@
 //!
 //! [`table()`] works on an open database.
 
+mod batches;
 mod checkpoint;
 mod describe;
 mod heap;
@@ -19,6 +20,7 @@ mod page;
 mod table;
 mod text;
 
+pub use batches::{BatchReport, CarriedReport};
 pub use checkpoint::{ActiveTransaction, CheckpointReport, CheckpointTables, ControlSlot, checkpoint, scheme};
 pub use heap::{HeapHeader, HeapReport, HeapSpace, JournalRecords, JournalReport, PageLogReport, heap};
 pub use log::{LogEntries, LogEntry, log, log_of};

@@ -70,7 +70,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
+use duramen_sync::{Arc, Backoff, CachePadded, Mutex, nesting};
 use duramen_types::{Gsn, planted};
 
 use super::deadlock::{Detector, Member, Wait, Waits};
@@ -282,6 +282,7 @@ impl LockManager {
     #[cold]
     fn wait(&self, wait: Wait, waiter: &Waiter, limit: Option<Duration>) -> Result<(), LockError> {
         let start = Instant::now();
+        debug_assert_eq!(nesting::depth(), 0, "a thread waits for a lock in a section");
         self.pre_block_hook.call();
         // A lock that is released early is often free again before this thread would have parked.
         let mut backoff = Backoff::new();

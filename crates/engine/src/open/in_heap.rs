@@ -15,12 +15,12 @@ use crate::checkpoint::control::{CONTROL, Control, ControlFile, SchemeId, Severa
 use crate::error::{Error, Result};
 use crate::heap::{Heap, HeapPages, State, Word};
 use crate::metrics::RecoveryReport;
-use crate::options::{HeapOptions, Options, Residence};
+use crate::options::{BatchOptions, HeapOptions, Options, Residence, Scheme};
 use crate::page::{self, PageBuf, bitmap};
 use crate::pool::{Pool, PoolConfig, Stamp};
 use crate::pre_block_hook::PreBlockHook;
-use crate::recovery::recover_heap;
-use crate::scheme::{Found, InPlace};
+use crate::recovery::{recover_batches, recover_heap};
+use crate::scheme::{Batches, Found, GroupCommit, InPlace, create_log, most_staged};
 use crate::storage::catalog::CATALOG;
 use crate::storage::free_space::blank_bitmap;
 
@@ -29,14 +29,14 @@ const MOST_DIRECT: u64 = 1 << 30;
 
 /// Refuses a heap that would mix with the files of the database in `home`, or that a new database
 /// could not have.
-pub(super) fn check_place(home: &Path, heap: &HeapOptions, files: &[&str]) -> Result<()> {
+pub(super) fn check_place(home: &Path, heap: &HeapOptions, batch_bytes: u64, files: &[&str]) -> Result<()> {
     let Source::File(path) = &heap.source else { return Ok(()) };
     let is_taken = files.iter().any(|name| is_heap(home, name, heap));
     if !is_taken {
         let is_new = !home.join(CONTROL).exists();
         // The directory of the heap may be that of the database, and not exist yet.
         let can_be_tried = path.parent().is_some_and(Path::exists);
-        return if is_new && can_be_tried { Heap::check_new(heap) } else { Ok(()) };
+        return if is_new && can_be_tried { Heap::check_new(heap, batch_bytes) } else { Ok(()) };
     }
     let reason = format!("the heap `{}` is a file of the database itself; name another", path.display());
     Err(Error::InvalidOption { option: "scheme", reason })
@@ -48,9 +48,13 @@ pub(super) fn is_heap(home: &Path, name: &str, heap: &HeapOptions) -> bool {
 }
 
 /// Creates a database in a directory that is empty except for the marker.
-pub(super) fn create(disk: &dyn Disk, options: &HeapOptions) -> Result<()> {
+pub(super) fn create(disk: &dyn Disk, options: &HeapOptions, scheme: &Scheme) -> Result<()> {
     let database = new_identity(disk);
-    let heap = Heap::create(options, database, SchemeId::InPlace as u8)?;
+    let id = SchemeId::of(scheme);
+    let heap = Heap::create(options, scheme.batch_bytes(), database, id as u8)?;
+    if id == SchemeId::NvramGroupCommit {
+        create_log(&heap);
+    }
     let mut bitmap = blank_bitmap(0);
     bitmap::set(&mut bitmap.page_mut(), CATALOG.root.get() as u32, true).expect("the bitmap is blank");
     put_page(&heap, bitmap::bitmap_page(0), bitmap);
@@ -67,7 +71,7 @@ pub(super) fn create(disk: &dyn Disk, options: &HeapOptions) -> Result<()> {
         groups: 1,
         generation: 1,
         is_clean: false,
-        scheme: SchemeId::InPlace,
+        scheme: id,
         logs: SeveralLogs::ONE,
     };
     ControlFile::create(disk, control)?;
@@ -82,13 +86,11 @@ fn put_page(heap: &Heap, id: PageId, mut page: PageBuf) {
 
 /// Opens the heap and repeats the changes that a crash has interrupted.
 pub(super) fn open(options: &HeapOptions, all: &Options, control: &Control) -> Result<Opened> {
-    let heap = Arc::new(Heap::open(options, control.database, SchemeId::InPlace as u8)?);
+    let heap = open_heap(options, control)?;
     if options.residence == Residence::Direct && heap.layout.pages > MOST_DIRECT {
         let reason = "the residence `direct` is for heaps of at most 8 TiB: use `cached`".to_owned();
         return Err(Error::InvalidOption { option: "scheme", reason });
     }
-    let stamp = Stamp { database: heap.header.database, generation: heap.get(Word::Generation) };
-    control.check_stamp(stamp, heap.location())?;
     let mut report = RecoveryReport::default();
     let found = Arc::new(Found::repeat(&heap, &mut report)?);
     heap.set(Word::State, State::InUse as u64);
@@ -105,4 +107,39 @@ pub(super) fn open(options: &HeapOptions, all: &Options, control: &Control) -> R
         recover: Box::new(move |host, _control| recover_heap(host, &heap, found, report)),
         checkpointed: Box::new(|| {}),
     })
+}
+
+/// Opens the heap, and brings the latest batch home.
+pub(super) fn open_with_batches(
+    options: &HeapOptions,
+    batches: BatchOptions,
+    all: &Options,
+    control: &Control,
+) -> Result<Opened> {
+    let heap = open_heap(options, control)?;
+    let mut report = RecoveryReport::default();
+    let found = Batches::repeat(&heap, &mut report)?;
+    heap.set(Word::State, State::InUse as u64);
+    let config = PoolConfig { frames: all.pool_bytes / PAGE_SIZE, ..PoolConfig::default() };
+    let most_staged = most_staged(heap.layout.blocks, heap.layout.batch_bytes);
+    let pages = HeapPages::staged(Arc::clone(&heap), most_staged);
+    let pool = Pool::new(config, Arc::new(pages), PreBlockHook::default())?;
+    let scheme = GroupCommit::start(Arc::clone(&heap), Arc::clone(&pool), batches, options.barriers, &found)?;
+    let shortfall = heap.shortfall();
+    Ok(Opened {
+        pool,
+        scheme: Arc::new(scheme),
+        shortfall,
+        before_lock_wait: None,
+        recover: Box::new(move |host, _control| recover_batches(host, &heap, found, report)),
+        checkpointed: Box::new(|| {}),
+    })
+}
+
+/// Opens the heap of a database.
+fn open_heap(options: &HeapOptions, control: &Control) -> Result<Arc<Heap>> {
+    let heap = Arc::new(Heap::open(options, control.database, control.scheme as u8)?);
+    let stamp = Stamp { database: heap.header.database, generation: heap.get(Word::Generation) };
+    control.check_stamp(stamp, heap.location())?;
+    Ok(heap)
 }

@@ -57,7 +57,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
         state => {
             match &options.scheme {
                 Scheme::Wal => Log::check_regions(&options.of_log())?,
-                Scheme::InPlace(heap) => Heap::check_new(heap)?,
+                Scheme::InPlace(heap) | Scheme::NvramGroupCommit(heap, _) => {
+                    Heap::check_new(heap, options.scheme.batch_bytes())?
+                }
             }
             if let Some(archive) = &options.archive {
                 archive.made()?;
@@ -70,7 +72,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
             }
             match &options.scheme {
                 Scheme::Wal => create(&*disk, &disk, &options)?,
-                Scheme::InPlace(heap) => in_heap::create(&*disk, heap)?,
+                Scheme::InPlace(heap) | Scheme::NvramGroupCommit(heap, _) => {
+                    in_heap::create(&*disk, heap, &options.scheme)?
+                }
             }
             disk.remove(CREATING)?;
             disk.sync_directory("")?;
@@ -83,8 +87,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
 /// database in `home`.
 pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING];
-    if let Scheme::InPlace(heap) = &options.scheme {
-        return in_heap::check_place(home, heap, &files);
+    if let Some(heap) = options.scheme.heap() {
+        return in_heap::check_place(home, heap, options.scheme.batch_bytes(), &files);
     }
     let named = match &options.log_device {
         LogDevice::Nvm(nvm) => nvm.further.len() + 1,
@@ -128,7 +132,7 @@ fn state_of(disk: &dyn Disk, scheme: &Scheme) -> Result<State> {
         });
     }
     let mut found = disk.list("")?;
-    if let (Scheme::InPlace(heap), Some(home)) = (scheme, disk.directory()) {
+    if let (Some(heap), Some(home)) = (scheme.heap(), disk.directory()) {
         // A crash while a new heap was tried has left it. `Heap::check_new` tells whether it is one
         // in use.
         found.retain(|name| !in_heap::is_heap(&home, name, heap));

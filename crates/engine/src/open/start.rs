@@ -23,6 +23,9 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Re
     let opened = match &options.scheme {
         Scheme::Wal => with_log::open(&disk, &options, &mut control_file)?,
         Scheme::InPlace(heap) => in_heap::open(heap, &options, &control_file.control)?,
+        Scheme::NvramGroupCommit(heap, batches) => {
+            in_heap::open_with_batches(heap, *batches, &options, &control_file.control)?
+        }
     };
     let mut locks = LockManager::new(LOCK_BUCKETS).with_inheritance(options.lock_inheritance);
     if let Some(limit) = options.lock_wait_limit {

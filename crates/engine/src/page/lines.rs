@@ -6,7 +6,7 @@ use std::ops::{BitOr, BitOrAssign, Range};
 use duramen_types::PAGE_SIZE;
 
 /// Size of a cache line, the unit in which persistent memory is written, in bytes.
-pub(super) const LINE_SIZE: usize = 64;
+pub(crate) const LINE_SIZE: usize = 64;
 
 const _: () = assert!(PAGE_SIZE / LINE_SIZE == u128::BITS as usize, "a page has a line for each bit");
 

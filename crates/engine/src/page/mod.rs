@@ -31,7 +31,7 @@ mod tests;
 pub(crate) use bytes::{OptimisticPage, PageBytes};
 pub(crate) use check::check;
 pub(crate) use image::{image, restore_image};
-pub(crate) use lines::Lines;
+pub(crate) use lines::{LINE_SIZE, Lines};
 pub(crate) use node::{MAX_INLINE_SIZE, Node, OVERFLOW_REFERENCE_SIZE, SlotFlags};
 pub(crate) use node_mut::NodeMut;
 pub(crate) use page_mut::{PageBuf, PageMut};

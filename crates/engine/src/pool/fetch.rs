@@ -44,6 +44,7 @@ use duramen_types::{PageId, planted};
 use super::error::Damage;
 use super::frames::FrameId;
 use super::page_table::PageTable;
+use super::staging::Section;
 use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
 
 /// Longest time that a thread waits for a frame, with no page cleaned in between, before it
@@ -134,18 +135,20 @@ impl Pool {
     pub(crate) fn exclusive(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
         let _buffer = cost::scope(Category::Buffer);
         cost::visit(id.get());
+        let section = self.enter();
         match self.resident(id) {
-            Some(frame) if self.latch_page(id, frame) => Ok(Exclusive::new(self, id, frame)),
-            _ => self.exclusive_slow(id),
+            Some(frame) if self.latch_page(id, frame) => Ok(Exclusive::new(self, id, frame, section)),
+            _ => self.exclusive_slow(id, section),
         }
     }
 
     #[cold]
-    fn exclusive_slow(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
-        retry(|| {
+    fn exclusive_slow<'p>(&'p self, id: PageId, section: Section<'p>) -> Result<Exclusive<'p>, PoolError> {
+        let frame = retry(|| {
             let frame = self.find_or_load(id)?;
-            Ok(self.latch_page(id, frame).then(|| Exclusive::new(self, id, frame)))
-        })
+            Ok::<_, PoolError>(self.latch_page(id, frame).then_some(frame))
+        })?;
+        Ok(Exclusive::new(self, id, frame, section))
     }
 
     /// Latches a page exclusively if no thread holds it.
@@ -153,13 +156,15 @@ impl Pool {
     /// # Errors
     /// When the page cannot be read.
     pub(crate) fn try_exclusive(&self, id: PageId) -> Result<Option<Exclusive<'_>>, PoolError> {
-        retry(|| {
+        let section = self.enter();
+        let frame = retry(|| {
             let frame = self.find_or_load(id)?;
             if !self.frames.header(frame).latch.try_exclusive() {
                 return Ok(Some(None));
             }
-            Ok(self.confirm_exclusive(id, frame).then(|| Some(Exclusive::new(self, id, frame))))
-        })
+            Ok::<_, PoolError>(self.confirm_exclusive(id, frame).then_some(Some(frame)))
+        })?;
+        Ok(frame.map(|frame| Exclusive::new(self, id, frame, section)))
     }
 
     /// Latches a page exclusively without reading it, to format it anew. The bytes are all zeros
@@ -175,17 +180,17 @@ impl Pool {
         if self.lacking(id).is_some() {
             self.find_or_load(id)?;
         }
-        retry(|| match self.table.get(id) {
-            Some(frame) => Ok(self.latch_page(id, frame).then(|| Exclusive::new_stale(self, id, frame))),
-            None => self.claim(id)?.map(|frame| self.new_in_frame(id, frame)).transpose(),
-        })
-    }
-
-    /// Fills a claimed frame with zeros for a page that will be formatted anew.
-    fn new_in_frame(&self, id: PageId, frame: FrameId) -> Result<Exclusive<'_>, PoolError> {
+        let section = self.enter();
+        let (frame, is_new) = retry(|| match self.table.get(id) {
+            Some(frame) => Ok(self.latch_page(id, frame).then_some((frame, false))),
+            None => Ok::<_, PoolError>(self.claim(id)?.map(|frame| (frame, true))),
+        })?;
+        if !is_new {
+            return Ok(Exclusive::new_stale(self, id, frame, section));
+        }
         // Other threads cannot change the page any more, because its frame is claimed.
         let last = self.store.last_gsn(id).inspect_err(|_| self.abandon(id, frame))?;
-        Ok(Exclusive::new_created(self, id, frame, last))
+        Ok(Exclusive::new_created(self, id, frame, section, last))
     }
 
     /// Latches a page exclusively as [`Pool::exclusive`] does, for redo. If the page is missing in
@@ -199,7 +204,7 @@ impl Pool {
     pub(crate) fn exclusive_or_blank(&self, id: PageId) -> Result<Exclusive<'_>, PoolError> {
         self.check_limit(id)?;
         retry(|| match self.table.get(id) {
-            Some(frame) => Ok(self.latch_page(id, frame).then(|| Exclusive::new(self, id, frame))),
+            Some(frame) => Ok(self.latch_page(id, frame).then(|| Exclusive::new(self, id, frame, Section::NONE))),
             None => self.claim(id)?.map(|frame| self.read_or_blank(id, frame)).transpose(),
         })
     }
@@ -218,7 +223,7 @@ impl Pool {
             self.abandon(id, frame);
             return Err(error);
         }
-        Ok(Exclusive::new_blank(self, id, frame, Some(defect)))
+        Ok(Exclusive::new_blank(self, id, frame, Section::NONE, Some(defect)))
     }
 
     /// Returns whether a page is in the pool at this moment.
@@ -441,7 +446,9 @@ impl Pool {
             if stuck_since.get_or_insert_with(Instant::now).elapsed() > FRAME_WAIT_LIMIT {
                 return Err(PoolError::Exhausted { frames: self.frames() });
             }
-            // Every frame is latched at this moment, and the latch holders need the processor more.
+            self.request_batch();
+            // Every frame is latched at this moment, and the latch holders need the processor more;
+            // or frames wait for the end of a batch.
             thread::sleep(Duration::from_micros(50));
         }
     }
@@ -472,9 +479,10 @@ impl Pool {
             if referenced {
                 header.referenced.store(false, Ordering::Relaxed);
             }
-            if header.recovery_gsn.is_dirty() || header.latch.is_held() {
+            if (header.recovery_gsn.is_dirty() && !planted!(StagedPageDropped)) || header.latch.is_held() {
                 hopeless += 1;
-                if hopeless >= HOPELESS.min(self.frames() - self.frames() / 8) {
+                // Where dirty frames wait for a batch, there is nothing else to do than to search on.
+                if hopeless >= HOPELESS.min(self.frames() - self.frames() / 8) && self.staging().is_none() {
                     return None;
                 }
                 continue;
@@ -486,6 +494,10 @@ impl Pool {
                 continue;
             }
             let page = header.page.load(Ordering::Relaxed);
+            if planted!(StagedPageDropped) && self.staging().is_some() && header.recovery_gsn.forget() {
+                self.dirty.fetch_sub(1, Ordering::Relaxed);
+                header.staged.forget();
+            }
             if page == 0 || header.recovery_gsn.is_dirty() {
                 reach(Probe::FrameRaceLost);
                 header.latch.release_exclusive(false, &self.lot);

@@ -15,6 +15,7 @@ use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
 use super::latch::Latch;
 use super::recovery_gsn::RecoveryGsn;
+use super::staging::StagedLines;
 
 /// The number of a frame, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -44,6 +45,8 @@ pub(super) struct Header {
     pub(super) page: AtomicU64,
     /// Whether the page is dirty, and from which log record on.
     pub(super) recovery_gsn: RecoveryGsn,
+    /// The lines that wait for a batch, if the store is staged.
+    pub(super) staged: StagedLines,
     /// Whether the page was used since the eviction clock last passed.
     pub(super) referenced: AtomicBool,
     /// The sequence number of this page's arrival among all pages ever brought into a frame.
@@ -60,6 +63,7 @@ impl Header {
             latch: Latch::new(),
             page: AtomicU64::new(0),
             recovery_gsn: RecoveryGsn::new(),
+            staged: StagedLines::default(),
             referenced: AtomicBool::new(false),
             arrival: AtomicU64::new(0),
             child_of: AtomicU64::new(0),

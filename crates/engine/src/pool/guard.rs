@@ -13,6 +13,7 @@ use super::Pool;
 use super::error::{PoolError, Restart};
 use super::frames::{FrameId, Header};
 use super::latch::{Upgrade, Version};
+use super::staging::Section;
 use crate::page::{self, Lines, OptimisticPage, PageMut};
 
 /// An optimistic read of a page: it holds no latch, so the data read counts only after
@@ -94,10 +95,11 @@ impl<'a> Optimistic<'a> {
     /// that stays for long.
     pub(crate) fn upgrade(self) -> Result<Exclusive<'a>, Restart> {
         let latch = &self.pool.frames.header(self.frame).latch;
+        let section = self.pool.enter();
         let mut backoff = Backoff::new();
         loop {
             match latch.try_upgrade(self.version) {
-                Upgrade::Granted => return Ok(Exclusive::new(self.pool, self.id, self.frame)),
+                Upgrade::Granted => return Ok(Exclusive::new(self.pool, self.id, self.frame, section)),
                 Upgrade::Busy if !backoff.is_long() => backoff.snooze(),
                 Upgrade::Busy | Upgrade::Stale => {
                     reach(Probe::UpgradeFailed);
@@ -158,6 +160,9 @@ pub(crate) struct Exclusive<'a> {
     lines: Lines,
     /// The GSN that the page had before it was zeroed to be formatted anew; zero for other pages.
     erased: Gsn,
+    /// Entered before the latch was taken, and left after it is released.
+    #[expect(dead_code, reason = "held for its drop")]
+    section: Section<'a>,
 }
 
 /// The origin of the bytes under an [`Exclusive`] guard.
@@ -177,38 +182,44 @@ enum Origin {
 impl<'a> Exclusive<'a> {
     /// Wraps a latch that the caller holds exclusively.
     #[inline]
-    pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
+    pub(super) fn new(pool: &'a Pool, id: PageId, frame: FrameId, section: Section<'a>) -> Self {
         let origin = if pool.frames.are_the_store() { Origin::Store } else { Origin::Page };
-        Self::with_origin(pool, id, frame, origin)
+        Self::with_origin(pool, id, frame, section, origin)
     }
 
     #[inline]
-    fn with_origin(pool: &'a Pool, id: PageId, frame: FrameId, origin: Origin) -> Self {
+    fn with_origin(pool: &'a Pool, id: PageId, frame: FrameId, section: Section<'a>, origin: Origin) -> Self {
         if cfg!(duramen_trace) {
             page_trace::visit(id.get(), pool.frames.page(frame));
         }
         let (lines, erased) = (Lines::NONE, Gsn::ZERO);
         let (bytes, prepared) = (pool.frames.page_mut(frame), Cell::new(false));
-        Self { pool, id, frame, bytes, has_scratch: false, changed: false, prepared, origin, lines, erased }
+        Self { pool, id, frame, bytes, has_scratch: false, changed: false, prepared, origin, lines, erased, section }
     }
 
     /// Wraps a latch as [`Exclusive::new`] does, for a page that was just read into the frame.
     /// Readers of the frame's earlier contents start over.
     pub(super) fn new_loaded(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
-        let mut page = Self::new(pool, id, frame);
+        let mut page = Self::new(pool, id, frame, Section::NONE);
         page.changed = true;
         page
     }
 
     /// Wraps a latch as [`Exclusive::new`] does, for a page that will be formatted anew.
-    pub(super) fn new_stale(pool: &'a Pool, id: PageId, frame: FrameId) -> Self {
-        Self::with_origin(pool, id, frame, Origin::Stale)
+    pub(super) fn new_stale(pool: &'a Pool, id: PageId, frame: FrameId, section: Section<'a>) -> Self {
+        Self::with_origin(pool, id, frame, section, Origin::Stale)
     }
 
     /// Wraps a latch as [`Exclusive::new`] does, for a page that is not in the frame that was
     /// claimed for it; zeroes the frame.
-    pub(super) fn new_blank(pool: &'a Pool, id: PageId, frame: FrameId, unreadable: Option<PoolError>) -> Self {
-        let mut page = Self::with_origin(pool, id, frame, Origin::Blank(unreadable.map(Box::new)));
+    pub(super) fn new_blank(
+        pool: &'a Pool,
+        id: PageId,
+        frame: FrameId,
+        section: Section<'a>,
+        unreadable: Option<PoolError>,
+    ) -> Self {
+        let mut page = Self::with_origin(pool, id, frame, section, Origin::Blank(unreadable.map(Box::new)));
         if pool.frames.are_the_store() {
             page.take_scratch();
         }
@@ -218,8 +229,8 @@ impl<'a> Exclusive<'a> {
 
     /// Wraps a latch as [`Exclusive::new_blank`] does, for a page that will be formatted anew;
     /// `last` is its GSN in the store.
-    pub(super) fn new_created(pool: &'a Pool, id: PageId, frame: FrameId, last: Gsn) -> Self {
-        let mut page = Self::new_blank(pool, id, frame, None);
+    pub(super) fn new_created(pool: &'a Pool, id: PageId, frame: FrameId, section: Section<'a>, last: Gsn) -> Self {
+        let mut page = Self::new_blank(pool, id, frame, section, None);
         page.erased = last;
         page
     }
@@ -318,6 +329,11 @@ impl<'a> Exclusive<'a> {
     /// is formatted anew: what it was before is not in the frame, or counts no more.
     pub(crate) fn lines(&self) -> Lines {
         self.lines
+    }
+
+    /// Returns the frame that the page is in, and its pool.
+    pub(super) fn place(&self) -> (FrameId, &'a Pool) {
+        (self.frame, self.pool)
     }
 
     /// Takes a page that was loaded for this guard out of the pool again, including all changes

@@ -13,7 +13,8 @@
 //! checkpoints and threads that need a frame start such writes. If the store has none, the thread
 //! that changes a page makes the change durable in the store under the exclusive latch. No page is
 //! then ever dirty, eviction drops any frame that is not latched, and the parts of the pool that
-//! write back have nothing to do.
+//! write back have nothing to do. Or the store is staged: changed lines wait in their frames, which
+//! are dirty, until a batch takes them (`staging`; `gate` is its closed door).
 //!
 //! Such a store may have its pages in memory ([`PageStore::memory`]). Then the frames are the pages
 //! themselves, each in its place, and none is ever evicted. Readers read the store; a writer
@@ -71,6 +72,7 @@ mod error;
 mod fetch;
 mod file_pages;
 mod frames;
+mod gate;
 mod growth;
 mod guard;
 mod latch;
@@ -78,6 +80,7 @@ mod on_fetch;
 mod page_store;
 mod page_table;
 mod recovery_gsn;
+mod staging;
 mod stamp;
 mod versions;
 mod write_back;
@@ -99,6 +102,7 @@ pub(crate) use file_pages::FilePages;
 pub(crate) use guard::{Exclusive, Optimistic, Shared};
 pub(crate) use on_fetch::RedoOnFetch;
 pub(crate) use page_store::{PageStore, PageWriter, WalRule};
+pub(crate) use staging::{ACTION_BYTES, Staging, Taken};
 pub(crate) use stamp::{REMEDY, Stamp};
 pub(crate) use versions::Versions;
 
@@ -185,6 +189,8 @@ pub(crate) struct Pool {
     counters: CachePadded<Counters>,
     /// The state of write-back, unless pages are never dirty.
     write_back: Option<WriteBack>,
+    /// The state of staging, if the store is staged.
+    staging: Option<Staging>,
     cleaner: CleanerState,
     /// Changes that pages in the store lack, if the database was opened before redo reached them.
     unredone: OnceLock<Arc<dyn RedoOnFetch>>,
@@ -232,6 +238,7 @@ impl Pool {
             dirty: CachePadded::new(AtomicUsize::new(0)),
             counters: CachePadded::default(),
             write_back: store.writer().map(|_| WriteBack::new()),
+            staging: store.most_staged().map(|bytes| Staging::new(bytes, config.frames)),
             cleaner: CleanerState::new(),
             unredone: OnceLock::new(),
             poisoned: AtomicBool::new(false),

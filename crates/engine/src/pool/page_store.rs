@@ -9,6 +9,8 @@
 //! - The change itself goes to the store: the thread that changes a page makes the change durable
 //!   in the store while it holds the page exclusively. Pages are then never dirty, and eviction
 //!   only drops the frame. Such a store has no [`PageWriter`].
+//! - The change is *staged* in its frame, and a batch takes it to the store later, together with
+//!   those of other transactions ([`PageStore::most_staged`]).
 //!
 //! A store of the second kind may have the pages in memory, where they can be read. Then the pool
 //! needs no copies: frame *n* is page *n* of the store ([`PageStore::memory`]).
@@ -93,6 +95,12 @@ pub(crate) trait PageStore: Send + Sync + fmt::Debug {
     /// Returns what writes dirty pages to the store; `None`, the default, if pages are never dirty.
     /// The answer is always the same.
     fn writer(&self) -> Option<&dyn PageWriter> {
+        None
+    }
+
+    /// Returns the most bytes of a batch, if changed lines wait in their frames until a batch takes
+    /// them to the store (`staging.rs`). Such a store has no writer. The answer is always the same.
+    fn most_staged(&self) -> Option<u64> {
         None
     }
 }

@@ -24,6 +24,7 @@ mod background;
 mod host;
 mod in_doubt;
 mod malformed;
+mod of_batches;
 mod of_heap;
 mod on_demand;
 mod parts;
@@ -52,6 +53,7 @@ use undo::finish_transactions;
 
 pub(crate) use background::BackgroundRecovery;
 pub(crate) use host::RecoveryHost;
+pub(crate) use of_batches::recover_batches;
 pub(crate) use of_heap::recover_heap;
 pub(crate) use parts::UndoParts;
 

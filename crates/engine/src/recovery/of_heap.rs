@@ -4,7 +4,7 @@
 
 use duramen_sync::Arc;
 use duramen_sync::clock::Instant;
-use duramen_types::LogAddress;
+use duramen_types::{LogAddress, TxnId};
 
 use super::host::RecoveryHost;
 use super::malformed::Medium;
@@ -24,13 +24,26 @@ pub(crate) fn recover_heap(
     host: &Arc<dyn RecoveryHost>,
     heap: &Arc<Heap>,
     found: Arc<Found>,
+    report: RecoveryReport,
+) -> Result<RecoveryReport> {
+    let known = (found.next_txn, found.groups);
+    finish_in_heap(host, heap, known, Arc::new(InJournals { heap: Arc::clone(heap), found }), report)
+}
+
+/// Does this with transactions from anywhere in the heap. `next_txn` is the next transaction id,
+/// and `groups` the number of groups of pages that certainly have a bitmap.
+pub(super) fn finish_in_heap(
+    host: &Arc<dyn RecoveryHost>,
+    heap: &Heap,
+    (next_txn, groups): (TxnId, u64),
+    interrupted: Arc<dyn Resumable>,
     mut report: RecoveryReport,
 ) -> Result<RecoveryReport> {
     let parts = host.undo_parts();
-    parts.contexts.set_next_txn(found.next_txn);
-    parts.store.space.discover(&parts.store.pool, found.groups, heap.layout.pages)?;
+    parts.contexts.set_next_txn(next_txn);
+    parts.store.space.discover(&parts.store.pool, groups, heap.layout.pages)?;
     let started = Instant::now();
-    finish_transactions(host, Arc::new(InJournals { heap: Arc::clone(heap), found }), &mut report)?;
+    finish_transactions(host, interrupted, &mut report)?;
     report.undo_micros = micros(started);
     Ok(report)
 }

@@ -8,11 +8,16 @@
 //! |---|---|
 //! | [`WalScheme`] | ARIES: a record in the write-ahead log now, the page later |
 //! | [`InPlace`] | a record in the transaction's journal, then the page in a heap in persistent memory, both before the page is unlatched |
+//! | [`GroupCommit`] | with its batch: the changed lines of all transactions go to the heap together |
 
+mod group_commit;
+mod hardening;
 mod in_place;
 mod log_service;
 mod wal;
 
+pub(crate) use group_commit::{Batches, FoundBatch, GroupCommit, batches_of, create_log, most_staged};
+pub(crate) use hardening::Hardening;
 pub(crate) use in_place::{
     Found, InPlace, JournalInUse, JournalRecord, JournalState, PageLogInUse, journals_in_use, page_logs_in_use,
     system_journals,
@@ -23,7 +28,7 @@ pub(crate) use wal::WalScheme;
 use std::fmt;
 
 use duramen_types::{Gsn, LogAddress, TxnId};
-use duramen_wal::{Hardened, Inserted, NewRecord};
+use duramen_wal::{Inserted, NewRecord};
 
 use crate::error::Result;
 use crate::metrics::HeapMetrics;
@@ -96,9 +101,15 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// commit, whose address is `own` if the caller has it, or zero if there is nothing to harden.
     fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()>;
 
+    /// Waits as [`Self::harden`] does, for a caller that holds locks meanwhile: it waits no longer
+    /// than it must.
+    fn harden_under_locks(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
+        self.harden(gsn, own)
+    }
+
     /// Requests that everything up to and including `gsn` survives a crash, and does not wait.
     /// Returns `None` if it does already.
-    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Option<Hardened>;
+    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Option<Hardening>;
 
     /// Prepares for a long block of the calling thread after it has recorded something: the commits
     /// of other transactions may be waiting until its records survive a crash.

@@ -5,9 +5,9 @@ use duramen_sync::Arc;
 use duramen_sync::cpu;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
-use duramen_wal::{Hardened, Log, LogHold, NewRecord, Retainer, WalError, WalStats, log_of_cpu};
+use duramen_wal::{Log, LogHold, NewRecord, Retainer, WalError, WalStats, log_of_cpu};
 
-use super::{Change, Home, LogService, Recorded, StorageScheme};
+use super::{Change, Hardening, Home, LogService, Recorded, StorageScheme};
 use crate::error::{Result, why_log_failed};
 use crate::metrics::HeapMetrics;
 use crate::options::Partition;
@@ -112,8 +112,8 @@ impl StorageScheme for WalScheme {
         Ok(self.logs.wait_hardened(gsn, own)?)
     }
 
-    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Option<Hardened> {
-        (!self.logs.is_hardened(gsn)).then(|| self.logs.harden(gsn, own))
+    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Option<Hardening> {
+        (!self.logs.is_hardened(gsn)).then(|| Hardening::Log(self.logs.harden(gsn, own)))
     }
 
     fn before_blocking(&self) {

@@ -107,6 +107,8 @@ impl Space {
         scheme: &dyn StorageScheme,
         purpose: Purpose,
     ) -> Result<Taken<'p>, PoolError> {
+        // Before the mutex under which a group is added: its holders are in a section.
+        let _section = pool.enter();
         let hint = self.hint.load(Ordering::Relaxed);
         let (mut group, mut from) = bitmap::locate(PageId::new(hint));
         let mut grown = 0;

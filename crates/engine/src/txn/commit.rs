@@ -10,11 +10,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use duramen_wal::Hardened;
-
 use super::Txn;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::scheme::Hardening;
 
 /// The outcome of [`crate::Txn::commit_async`]. The transaction is over and its changes are
 /// visible, but the application must not acknowledge it before this commit is done. Dropping the
@@ -35,7 +34,7 @@ enum State {
     Done(Option<Result<()>>),
     /// The request has been given to the log. The transaction is over; it keeps the database in
     /// use.
-    Hardening(Hardened, Txn),
+    Hardening(Hardening, Txn),
 }
 
 impl Commit {
@@ -43,7 +42,7 @@ impl Commit {
         Self(State::Done(Some(outcome)))
     }
 
-    pub(super) fn hardening(hardened: Hardened, txn: Txn) -> Self {
+    pub(super) fn hardening(hardened: Hardening, txn: Txn) -> Self {
         Self(State::Hardening(hardened, txn))
     }
 
@@ -108,7 +107,7 @@ impl Future for Commit {
             State::Done(outcome) => outcome.take().expect("a commit that is done is not polled again"),
             State::Hardening(hardened, txn) => match txn.engine.health.check_process() {
                 Err(error) => Err(error),
-                Ok(()) => match Pin::new(hardened).poll(context) {
+                Ok(()) => match hardened.poll(context) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(outcome) => noted(&txn.engine, outcome),
                 },
@@ -126,6 +125,6 @@ impl fmt::Debug for Commit {
 }
 
 /// Passes the outcome on; a failure of the log puts the database out of service.
-fn noted(engine: &Engine, outcome: duramen_wal::Result<()>) -> Result<()> {
-    outcome.map_err(|error| engine.note(Error::from(error)))
+fn noted(engine: &Engine, outcome: Result<()>) -> Result<()> {
+    outcome.map_err(|error| engine.note(error))
 }

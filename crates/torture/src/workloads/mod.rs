@@ -65,6 +65,7 @@ const ALL: &[Workload] = &[
     Workload { name: "checkpoints", sizes: Sizes::SMALL_LOG, write: transactions::checkpoints },
     Workload { name: "recycle", sizes: Sizes::SMALL_LOG, write: transactions::recycle },
     Workload { name: "interleaved", sizes: Sizes::SMALL_POOL, write: transactions::interleaved },
+    Workload { name: "carried", sizes: Sizes::SMALL_POOL, write: transactions::carried },
     Workload { name: "keys", sizes: Sizes::ROOMY, write: records::keys },
     Workload { name: "ghosts", sizes: Sizes::ROOMY, write: records::ghosts },
     Workload { name: "reopens", sizes: Sizes::SMALL_LOG, write: transactions::reopens },

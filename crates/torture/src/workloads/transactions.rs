@@ -154,6 +154,38 @@ pub(super) fn interleaved(script: &mut Script) {
     }
 }
 
+/// A long transaction that takes changes back and goes on, while short ones of the same thread
+/// commit: where commits are made durable in batches, the batches carry it. Their keys differ, as
+/// in [`interleaved`].
+pub(super) fn carried(script: &mut Script) {
+    const LONG: usize = 1;
+    script.ensure_table("carried");
+    script.begin(T0);
+    script.put(T0, "carried", b"0".to_vec(), vec![0]);
+    script.put(T0, "carried", b"z".to_vec(), vec![0]);
+    script.commit(T0);
+    for _ in 0..4 {
+        script.begin(LONG);
+        for round in 0..6 {
+            script.step(Step::Savepoint(LONG));
+            for _ in 0..script.rng.within(2..12) {
+                let key = numbered(script.rng.within(0..40) * 2 + 1);
+                let value = script.value(50..700);
+                script.put(LONG, "carried", key, value);
+            }
+            script.begin(T0);
+            let key = numbered(script.rng.within(0..40) * 2);
+            let value = script.value(50..700);
+            script.put(T0, "carried", key, value);
+            script.commit(T0);
+            if script.rng.percent(60) {
+                script.step(Step::RollbackTo(LONG, round));
+            }
+        }
+        script.commit_or_abort(LONG, 50);
+    }
+}
+
 /// Closing and opening again between transactions; or opening again without closing, in the middle
 /// of one.
 pub(super) fn reopens(script: &mut Script) {

@@ -491,7 +491,7 @@ mod tests {
     fn who_has_reserved_space_gets_a_block() {
         let memory = SimMemory::new(2 << 20, Domain::DurableCache);
         let options = HeapOptions::new(Source::Simulated(memory), 2 << 20, Domain::DurableCache);
-        let heap = Heap::create(&options, [1; 16], 1).unwrap();
+        let heap = Heap::create(&options, 0, [1; 16], 1).unwrap();
         let journals = Arc::new(Journals::new(&heap, &[], Barriers::Fewest));
         let (all, _) = journals.bytes();
         let heap = Arc::new(heap);

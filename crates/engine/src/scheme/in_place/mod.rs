@@ -82,9 +82,9 @@ pub(crate) use recovery::Found;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex, Striped};
 use duramen_types::{Gsn, LogAddress, TxnId, planted};
-use duramen_wal::{Hardened, NewRecord};
+use duramen_wal::NewRecord;
 
-use super::{Change, Home, LogService, Recorded, StorageScheme};
+use super::{Change, Hardening, Home, LogService, Recorded, StorageScheme};
 use crate::error::Result;
 use crate::heap::{Heap, LINE, State, Word};
 use crate::metrics::HeapMetrics;
@@ -232,7 +232,7 @@ impl StorageScheme for InPlace {
         Ok(())
     }
 
-    fn request_hardening(&self, _gsn: Gsn, _own: Option<LogAddress>) -> Option<Hardened> {
+    fn request_hardening(&self, _gsn: Gsn, _own: Option<LogAddress>) -> Option<Hardening> {
         None
     }
 
@@ -301,6 +301,7 @@ impl StorageScheme for InPlace {
             pages: self.heap.layout.pages,
             journal_bytes,
             journal_bytes_free,
+            ..HeapMetrics::default()
         })
     }
 
