@@ -161,8 +161,8 @@ fn heap_home() -> tempfile::TempDir {
     if shared.is_dir() { builder.tempdir_in(shared) } else { builder.tempdir() }.unwrap()
 }
 
-/// Kills databases whose pages are in a heap, of both schemes and in both domains: while they are made, populated, run,
-/// recovered and checked. `DURAMEN_LONG=1` makes 200 kills.
+/// Kills databases whose pages are in a heap, of both schemes and in both domains: while they are
+/// made, populated, run, recovered and checked. `DURAMEN_LONG=1` makes 200 kills.
 #[test]
 fn acknowledged_commits_in_a_heap_survive_kills() {
     let is_long = std::env::var_os("DURAMEN_LONG").is_some();

@@ -10,13 +10,9 @@ use duramen_pmem::{Domain, Guarantee, Placement, Source, Survive, Timing};
 use duramen_types::PAGE_SIZE;
 use duramen_wal::{GroupCommit, ReadObserver, WalOptions};
 
-use crate::checkpoint::control::SchemeId;
 use crate::error::{Error, Result};
-use crate::heap::{BLOCK_BYTES, Layout};
-use crate::pool::ACTION_BYTES;
 use crate::progress::{Gauge, RecoveryObserver, RecoveryPass};
 use crate::record::Kind;
-use crate::scheme::most_staged;
 use crate::timestamp::Timestamp;
 
 /// When a commit releases its locks and when it is acknowledged.
@@ -125,6 +121,15 @@ impl Default for BatchOptions {
 }
 
 impl Scheme {
+    /// Returns the name of the scheme.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Wal => "wal",
+            Self::InPlace(_) => "in-place",
+            Self::NvramGroupCommit(..) => "nvram-group-commit",
+        }
+    }
+
     /// Returns the options for the heap, if the scheme has one.
     pub(crate) fn heap(&self) -> Option<&HeapOptions> {
         match self {
@@ -149,7 +154,8 @@ impl BatchOptions {
     /// Returns the bytes of the batch log of a new heap of `heap_bytes` bytes.
     pub(crate) fn log_bytes_of(&self, heap_bytes: u64) -> u64 {
         let bytes = self.log_bytes.unwrap_or_else(|| (heap_bytes / 8).clamp(1 << 20, 64 << 20));
-        bytes / (2 * BLOCK_BYTES) * (2 * BLOCK_BYTES)
+        // Each half begins at a multiple of the size of a journal block.
+        bytes / (128 << 10) * (128 << 10)
     }
 }
 
@@ -194,8 +200,8 @@ pub struct HeapOptions {
     /// are for transactions, and each transaction that writes needs 64 KiB, or more if it changes
     /// much. An existing heap keeps its journals.
     pub journal_bytes: Option<u64>,
-    /// The protocol of a change, or of a batch. It may differ from one opening to the next: recovery reads what
-    /// either has left.
+    /// The protocol of a change, or of a batch. It may differ from one opening to the next:
+    /// recovery reads what either has left.
     pub barriers: Barriers,
     /// Where pages are read. It may differ from one opening to the next.
     pub residence: Residence,
@@ -561,7 +567,7 @@ impl Options {
     /// Checks that no option asks for what only a log can do.
     fn validate_without_log(&self, heap: &HeapOptions) -> Result<()> {
         let wrong = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
-        let name = SchemeId::of(&self.scheme);
+        let name = self.scheme.name();
         let has_none = |option, reason: &str| wrong(option, &format!("the scheme `{name}` {reason}: leave it out"));
         if heap.bytes < HeapOptions::LEAST_BYTES {
             return wrong("scheme", "a heap has at least 2097152 bytes");
@@ -657,16 +663,9 @@ impl Options {
         if batches.drain > Duration::from_secs(1) {
             return wrong("scheme", "the end of a batch waits at most 1 s for transactions under way");
         }
-        let bounds = 1 << 20..=Layout::MOST_BATCH_BYTES.min(heap.bytes / 2);
+        let bounds = 1 << 20..=(4 << 30).min(heap.bytes / 2);
         if batches.log_bytes.is_some_and(|bytes| !bounds.contains(&bytes)) {
             return wrong("scheme", "the batch log has at least 1 MiB, and at most 4 GiB and half of the heap");
-        }
-        let layout = Layout::of_new(heap.bytes, heap.journal_bytes, batches.log_bytes_of(heap.bytes));
-        if layout.pages < 16 {
-            return wrong("scheme", "journals and batch log leave no space for pages: make the heap larger");
-        }
-        if most_staged(layout.blocks, layout.batch_bytes) < 4 * ACTION_BYTES {
-            return wrong("scheme", "the batch log is too small for the lists of so many journals: make it larger");
         }
         Ok(())
     }

@@ -119,7 +119,7 @@ fn count_barriers(barriers: Barriers, of_batch: u64) {
     let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
     let db = Db::open_on(Arc::new(SimDisk::new(1)), with_barriers(in_memory(&memory), barriers)).unwrap();
     let table = db.create_table("t").unwrap();
-    let before = settled(&db);
+    let before = quiescent(&db);
     let mut left = db.begin();
     left.put(&table, b"carried", b"value").unwrap();
     for number in 0..100_u32 {
@@ -130,7 +130,7 @@ fn count_barriers(barriers: Barriers, of_batch: u64) {
         if number % 10 == 3 { txn.abort().unwrap() } else { txn.commit().unwrap() }
     }
     left.abort().unwrap();
-    let after = settled(&db);
+    let after = quiescent(&db);
     let batches = after.batches - before.batches;
     assert!(batches >= 20 && after.carried > before.carried, "{after:?}");
     assert_eq!(after.barriers - before.barriers, of_batch * batches);
@@ -141,7 +141,7 @@ fn count_barriers(barriers: Barriers, of_batch: u64) {
 }
 
 /// Returns the counters when no batch is under way.
-fn settled(db: &Db) -> HeapMetrics {
+fn quiescent(db: &Db) -> HeapMetrics {
     // This makes everything before it durable, at once.
     let marker = format!("marker {}", heap_of(db).changes);
     db.create_table(&marker).unwrap();
@@ -178,7 +178,7 @@ fn a_transaction_that_is_too_long_is_refused_and_rolled_back() {
     assert_eq!(txn.get(&table, b"key").unwrap().unwrap(), [0; 1000]);
     txn.put(&table, b"key", b"fits").unwrap();
     txn.commit().unwrap();
-    let heap = settled(&db);
+    let heap = quiescent(&db);
     assert_eq!(heap.journal_bytes, heap.journal_bytes_free, "the blocks are free again");
 }
 
@@ -537,7 +537,7 @@ fn a_long_transaction_spans_batches() {
     let mut txn = db.begin();
     let large = vec![9; 200_000];
     txn.put(&db.open_table("t").unwrap(), b"large", &large).unwrap();
-    settled(&db);
+    quiescent(&db);
     let memory = memory.crash_image(Survivors::Nothing, None);
     let disk = disk.crash_image(&CrashChoice::Everything);
     let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
@@ -549,7 +549,7 @@ fn a_long_transaction_spans_batches() {
     // The space comes back with the batch in which they ended.
     let started = std::time::Instant::now();
     let is_free = |heap: HeapMetrics| heap.journal_bytes == heap.journal_bytes_free;
-    while !is_free(settled(&db)) {
+    while !is_free(quiescent(&db)) {
         assert!(started.elapsed() < Duration::from_secs(30), "{:?}", heap_of(&db));
     }
     db.close().unwrap();
@@ -672,7 +672,7 @@ fn recovery_may_crash_and_start_over() {
     for key in 0..50_u32 {
         txn.put(&table, &key.to_be_bytes(), &[2; 500]).unwrap();
     }
-    settled(&db);
+    quiescent(&db);
     let crashed = memory.crash_image(Survivors::Nothing, None);
     let disk = disk.crash_image(&CrashChoice::Everything);
     for at in (0..).step_by(if cfg!(debug_assertions) { 5 } else { 1 }) {

@@ -228,8 +228,8 @@ bugs! {
         CommitOutsideSection,
         /// A batch does not list the transactions that are under way at its end.
         CarriedForgotten,
-        /// What a carried transaction has undone is overwritten before the batch that knows of it is
-        /// durable.
+        /// What a carried transaction has undone is overwritten before the batch that knows of it
+        /// is durable.
         CarriedOverwritten,
         /// The commits of a batch are acknowledged before its record is durable.
         BatchAcknowledgedEarly,

@@ -112,8 +112,8 @@ pub struct HeapReport {
     pub system_journals: u64,
     /// The journals in use.
     pub journals: Vec<JournalReport>,
-    /// With [`crate::Scheme::NvramGroupCommit`], the batches that can be read, the latest first. The
-    /// journal blocks then hold undo information, and there are no journals.
+    /// With [`crate::Scheme::NvramGroupCommit`], the batches that can be read, the latest first.
+    /// The journal blocks then hold undo information, and there are no journals.
     pub batches: Vec<BatchReport>,
     /// The page logs that are valid.
     pub page_logs: Vec<PageLogReport>,

@@ -13,11 +13,11 @@ use super::parts::Opened;
 use crate::btree::empty_root;
 use crate::checkpoint::control::{CONTROL, Control, ControlFile, SchemeId, SeveralLogs};
 use crate::error::{Error, Result};
-use crate::heap::{Heap, HeapPages, State, Word};
+use crate::heap::{Heap, HeapPages, Layout, State, Word};
 use crate::metrics::RecoveryReport;
 use crate::options::{BatchOptions, HeapOptions, Options, Residence, Scheme};
 use crate::page::{self, PageBuf, bitmap};
-use crate::pool::{Pool, PoolConfig, Stamp};
+use crate::pool::{ACTION_BYTES, Pool, PoolConfig, Stamp};
 use crate::pre_block_hook::PreBlockHook;
 use crate::recovery::{recover_batches, recover_heap};
 use crate::scheme::{Batches, Found, GroupCommit, InPlace, create_log, most_staged};
@@ -26,6 +26,20 @@ use crate::storage::free_space::blank_bitmap;
 
 /// The most pages of a heap that are read where they are: the pool counts them in 31 bits.
 const MOST_DIRECT: u64 = 1 << 30;
+
+/// Refuses a heap whose parts would not leave enough space for each other.
+pub(super) fn check_sizes(scheme: &Scheme) -> Result<()> {
+    let Scheme::NvramGroupCommit(heap, _) = scheme else { return Ok(()) };
+    let layout = Layout::of_new(heap.bytes, heap.journal_bytes, scheme.batch_bytes());
+    let reason = if layout.pages < 16 {
+        "journals and batch log leave no space for pages: make the heap larger"
+    } else if most_staged(layout.blocks, layout.batch_bytes) < 4 * ACTION_BYTES {
+        "the batch log is too small for the lists of so many journals: make it larger"
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidOption { option: "scheme", reason: reason.to_owned() })
+}
 
 /// Refuses a heap that would mix with the files of the database in `home`, or that a new database
 /// could not have.

@@ -37,6 +37,7 @@ pub(crate) use files::named;
 /// Opens the database on `disk`, or creates one if there is none.
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>> {
     options.validate()?;
+    in_heap::check_sizes(&options.scheme)?;
     if let Some(home) = disk.directory() {
         check_places(&home, &options)?;
     }

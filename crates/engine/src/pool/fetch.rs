@@ -481,7 +481,8 @@ impl Pool {
             }
             if (header.recovery_gsn.is_dirty() && !planted!(StagedPageDropped)) || header.latch.is_held() {
                 hopeless += 1;
-                // Where dirty frames wait for a batch, there is nothing else to do than to search on.
+                // Where dirty frames wait for a batch, there is nothing else to do than to search
+                // on.
                 if hopeless >= HOPELESS.min(self.frames() - self.frames() / 8) && self.staging().is_none() {
                     return None;
                 }

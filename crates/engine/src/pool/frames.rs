@@ -15,7 +15,7 @@ use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
 use super::latch::Latch;
 use super::recovery_gsn::RecoveryGsn;
-use super::staging::StagedLines;
+use super::staged_lines::StagedLines;
 
 /// The number of a frame, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

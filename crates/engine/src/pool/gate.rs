@@ -99,13 +99,13 @@ impl Gate {
         self.clear(CLOSED);
     }
 
-    /// Lets nobody in until [`Gate::make_room`]; returns whether this is new.
+    /// Lets nobody in until [`Gate::clear_full`]; returns whether this is new.
     pub(super) fn fill(&self) -> bool {
         self.state.load(Ordering::Relaxed) & FULL == 0 && self.state.fetch_or(FULL, Ordering::Relaxed) & FULL == 0
     }
 
     /// Takes back [`Gate::fill`].
-    pub(super) fn make_room(&self) {
+    pub(super) fn clear_full(&self) {
         if self.is_full() {
             self.clear(FULL);
         }
@@ -181,7 +181,7 @@ mod models {
                 .unwrap()
             };
             gate.close();
-            gate.make_room();
+            gate.clear_full();
             gate.open();
             waiter.join().unwrap();
         });
@@ -225,7 +225,7 @@ mod tests {
             let first = seen();
             thread::yield_now();
             assert!(first == seen() && first[0] == first[1], "{first:?}");
-            gate.make_room();
+            gate.clear_full();
             gate.open();
         }
         stop.store(true, Ordering::Relaxed);

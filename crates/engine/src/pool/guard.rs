@@ -331,9 +331,9 @@ impl<'a> Exclusive<'a> {
         self.lines
     }
 
-    /// Returns the frame that the page is in, and its pool.
-    pub(super) fn place(&self) -> (FrameId, &'a Pool) {
-        (self.frame, self.pool)
+    /// Adds the changed lines to those that wait in the frame for a batch: `batch`.
+    pub(crate) fn stage(&self, batch: Gsn) {
+        self.pool.stage_lines(self.frame, self.lines(), batch);
     }
 
     /// Takes a page that was loaded for this guard out of the pool again, including all changes

@@ -80,6 +80,7 @@ mod on_fetch;
 mod page_store;
 mod page_table;
 mod recovery_gsn;
+mod staged_lines;
 mod staging;
 mod stamp;
 mod versions;

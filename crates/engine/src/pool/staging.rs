@@ -3,7 +3,7 @@
 //!
 //! A store that says so ([`PageStore::is_staged`]) gets the changes of many transactions at once,
 //! from one thread. A thread that has changed a page *stages* the changed lines while it still
-//! holds the page exclusively ([`Exclusive::stage`]): the frame keeps a mask of them, is on a list
+//! holds the page exclusively (`Exclusive::stage`): the frame keeps a mask of them, is on a list
 //! if the mask was empty, and counts as dirty, so that it keeps its page. The thread that ends a
 //! batch closes the gate ([`Staging::close`]), takes masks and contents ([`Pool::take_staged`]),
 //! and opens it again. When it has brought the lines home, it says so ([`Pool::staged_are_home`]),
@@ -12,8 +12,8 @@
 //! # Sections
 //! A batch must have each action whole or not at all. An action is what a thread does while it
 //! holds pages exclusively, from its first such latch to the release of the last. So each exclusive
-//! guard has a [`Section`], which the thread enters *before* it asks for the latch. A thread that is
-//! in a section already enters at once. A thread that is in none may have to wait until the gate
+//! guard has a [`Section`], which the thread enters *before* it asks for the latch. A thread that
+//! is in a section already enters at once. A thread that is in none may have to wait until the gate
 //! opens, and holds no latch meanwhile. Hence:
 //!
 //! - While the gate is closed, no page is held exclusively, and masks and contents do not change.
@@ -23,18 +23,18 @@
 //!
 //! A commit enters a section, too, so that it is wholly in one batch.
 //!
-//! # Room
+//! # Space
 //! A batch has to fit its log, and a thread in a section must find clean frames. Nobody enters a
 //! new section when the staged bytes or the dirty frames exceed half of their limit. In a small
 //! configuration each section also reserves what an action needs at most.
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{CachePadded, Mutex, OnceLock, Striped, nesting};
-use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
+use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
+use super::Pool;
 use super::frames::FrameId;
 use super::gate::Gate;
-use super::{Exclusive, Pool};
 use crate::page::{LINE_SIZE, Lines};
 use crate::pre_block_hook::PreBlockHook;
 
@@ -181,7 +181,7 @@ impl Staging {
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Release);
         self.gate.open();
-        self.gate.make_room();
+        self.gate.clear_full();
     }
 
     /// Returns whether threads wait for the end of a batch to begin a section.
@@ -252,27 +252,27 @@ impl Pool {
             // A frame that was changed meanwhile is on a list.
             !is_clean && !header.recovery_gsn.is_noted()
         });
-        staging.gate.make_room();
+        staging.gate.clear_full();
     }
 
     /// Lets threads into sections again, after [`Staging::close`] and [`Pool::take_staged`].
     pub(crate) fn open_sections(&self) {
         let Some(staging) = &self.staging else { return };
         if self.dirty.load(Ordering::Relaxed) as u64 * 2 <= staging.most_dirty {
-            staging.gate.make_room();
+            staging.gate.clear_full();
         }
         staging.gate.open();
     }
 }
 
-impl Exclusive<'_> {
-    /// Adds the changed lines to those that wait in the frame. The change is of batch `batch`.
-    pub(crate) fn stage(&self, batch: Gsn) {
-        let (frame, pool) = self.place();
-        let staging = pool.staging.as_ref().expect("only pages of a staged store are staged");
-        let header = pool.frames.header(frame);
+impl Pool {
+    /// Adds changed lines to those that wait in a frame, which the caller holds exclusively. The
+    /// change is of batch `batch`.
+    pub(super) fn stage_lines(&self, frame: FrameId, lines: Lines, batch: Gsn) {
+        let staging = self.staging.as_ref().expect("only pages of a staged store are staged");
+        let header = self.frames.header(frame);
         let before = header.staged.get();
-        let after = before | self.lines();
+        let after = before | lines;
         if after == before {
             return;
         }
@@ -283,7 +283,7 @@ impl Exclusive<'_> {
             bytes += DESCRIPTION;
             staging.frames.own().1.lock().push(frame);
             if header.recovery_gsn.note(batch) {
-                dirty = pool.dirty.fetch_add(1, Ordering::Relaxed) as u64 + 1;
+                dirty = self.dirty.fetch_add(1, Ordering::Relaxed) as u64 + 1;
             }
         }
         let bytes = staging.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -302,36 +302,6 @@ impl Staging {
             self.fill();
         } else {
             self.request();
-        }
-    }
-}
-
-/// The lines of a page that wait in its frame. They change while the frame is held exclusively, or
-/// while the gate is closed.
-#[derive(Debug, Default)]
-pub(super) struct StagedLines([AtomicU64; 2]);
-
-impl StagedLines {
-    fn get(&self) -> Lines {
-        let [low, high] = [0, 1].map(|half: usize| u128::from(self.0[half].load(Ordering::Relaxed)));
-        Lines::from_bits(low | high << 64)
-    }
-
-    fn set(&self, lines: Lines) {
-        self.0[0].store(lines.bits() as u64, Ordering::Relaxed);
-        self.0[1].store((lines.bits() >> 64) as u64, Ordering::Relaxed);
-    }
-
-    fn take(&self) -> Lines {
-        let lines = self.get();
-        self.set(Lines::NONE);
-        lines
-    }
-
-    /// Forgets the lines: only for the planted bug that does so.
-    pub(super) fn forget(&self) {
-        if planted!(StagedPageDropped) {
-            self.set(Lines::NONE);
         }
     }
 }

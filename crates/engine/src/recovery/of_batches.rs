@@ -2,7 +2,7 @@
 //! home, and the undo pass finishes the transactions that it carries.
 
 use duramen_sync::Arc;
-use duramen_types::LogAddress;
+use duramen_types::{Gsn, LogAddress};
 
 use super::host::RecoveryHost;
 use super::malformed::Medium;
@@ -11,9 +11,9 @@ use super::prev_chain::{ReadRecords, Resumable};
 use crate::error::Result;
 use crate::heap::Heap;
 use crate::metrics::RecoveryReport;
-use crate::scheme::Batches;
+use crate::scheme::{Batches, PastEntry};
 use crate::txn_state::log::PastRecord;
-use crate::txn_state::table::TxnEntry;
+use crate::txn_state::table::{TxnEntry, TxnState};
 
 /// Finishes the transactions that the latest batch carries, and finds the end of the pages in use.
 /// The batch is home already. No other thread uses the database meanwhile.
@@ -35,7 +35,14 @@ struct Carried {
 
 impl Resumable for Carried {
     fn entries(&self) -> Vec<TxnEntry> {
-        self.found.entries()
+        let first = Gsn::new(self.found.batch());
+        let entry = |(txn, has_committed, last)| TxnEntry {
+            txn,
+            state: if has_committed { TxnState::Committed } else { TxnState::Active },
+            first,
+            last,
+        };
+        self.found.interrupted().map(entry).collect()
     }
 
     fn reader(&self) -> Box<dyn ReadRecords + '_> {
@@ -52,6 +59,8 @@ impl ReadRecords for Reader<'_> {
     }
 
     fn read(&mut self, address: LogAddress) -> Result<PastRecord<'_>> {
-        self.0.found.read(&self.0.heap, address)
+        let entry = self.0.found.read(&self.0.heap, address)?;
+        let PastEntry { prev, gsn, kind, payload } = entry;
+        Ok(PastRecord { address, prev, gsn, kind, payload })
     }
 }

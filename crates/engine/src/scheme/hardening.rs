@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use duramen_wal::Hardened;
 
-use super::group_commit::Ticket;
+use super::batch_acks::Ticket;
 use crate::error::{Error, Result};
 
 /// A request to harden up to and including one commit. Dropping it does not cancel the request.

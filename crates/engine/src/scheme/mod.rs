@@ -10,13 +10,14 @@
 //! | [`InPlace`] | a record in the transaction's journal, then the page in a heap in persistent memory, both before the page is unlatched |
 //! | [`GroupCommit`] | with its batch: the changed lines of all transactions go to the heap together |
 
+mod batch_acks;
 mod group_commit;
 mod hardening;
 mod in_place;
 mod log_service;
 mod wal;
 
-pub(crate) use group_commit::{Batches, FoundBatch, GroupCommit, batches_of, create_log, most_staged};
+pub(crate) use group_commit::{Batches, FoundBatch, GroupCommit, PastEntry, batches_of, create_log, most_staged};
 pub(crate) use hardening::Hardening;
 pub(crate) use in_place::{
     Found, InPlace, JournalInUse, JournalRecord, JournalState, PageLogInUse, journals_in_use, page_logs_in_use,

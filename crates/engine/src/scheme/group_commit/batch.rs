@@ -18,7 +18,7 @@ use crate::pool::{Staging, Taken};
 
 /// What wakes the batch thread.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(super) struct BatchEvent {
     /// Whether the batch has anything that must become durable.
     has_work: CachePadded<AtomicBool>,
     /// Whether somebody wants the batch to end at once.
@@ -35,7 +35,7 @@ struct Told {
     is_stopped: bool,
 }
 
-impl Bell {
+impl BatchEvent {
     /// Says that the batch has something that must become durable. Called in a section.
     #[inline]
     pub(super) fn note_work(&self) {
@@ -98,16 +98,16 @@ pub(super) fn batch_loop(inner: &Inner) {
 
 /// Waits until the batch is due; returns why.
 fn wait_for_work(inner: &Inner) -> Told {
-    let bell = &inner.bell;
+    let event = &inner.event;
     let staging = inner.staging();
-    let mut told = bell.state.lock();
+    let mut told = event.state.lock();
     let mut due: Option<Instant> = None;
     loop {
         if told.is_stopped || told.is_urgent || told.is_closing || staging.is_full() {
             break;
         }
         if !told.has_work {
-            bell.rung.wait(&mut told);
+            event.rung.wait(&mut told);
             continue;
         }
         // A batch lasts one period from its first change on.
@@ -116,7 +116,7 @@ fn wait_for_work(inner: &Inner) -> Told {
         if end.nanos() <= now.nanos() {
             break;
         }
-        bell.rung.wait_for(&mut told, end.since(now));
+        event.rung.wait_for(&mut told, end.since(now));
     }
     *told
 }
@@ -138,12 +138,12 @@ impl Ending {
         let staging = inner.staging();
         staging.close();
         let batch = inner.batch.load(Ordering::Relaxed);
-        let has_work = inner.bell.has_work.load(Ordering::Relaxed);
+        let has_work = inner.event.has_work.load(Ordering::Relaxed);
         {
-            let mut told = inner.bell.state.lock();
+            let mut told = inner.event.state.lock();
             (told.has_work, told.is_urgent) = (false, false);
-            inner.bell.is_urgent.store(false, Ordering::Relaxed);
-            inner.bell.has_work.store(false, Ordering::Relaxed);
+            inner.event.is_urgent.store(false, Ordering::Relaxed);
+            inner.event.has_work.store(false, Ordering::Relaxed);
         }
         if !has_work {
             reopen(inner);

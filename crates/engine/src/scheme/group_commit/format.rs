@@ -22,9 +22,35 @@
 
 use duramen_types::{PageId, TxnId, crc32c, crc32c_append};
 
-use super::stacks::{StackState, UNDO_BLOCK};
-use crate::heap::{Heap, LINE};
+use crate::heap::{BLOCK_BYTES, Heap, LINE};
 use crate::page::Lines;
+
+/// Size of an undo block in bytes.
+pub(crate) const UNDO_BLOCK: u64 = 16 << 10;
+
+/// The state of a stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub(crate) enum StackState {
+    #[default]
+    Free = 0,
+    Active = 1,
+    /// The transaction has committed, and its deferred frees are not done.
+    Committed = 2,
+}
+
+impl StackState {
+    /// Returns the state of a carried transaction.
+    pub(super) fn from_u8(raw: u8) -> Option<Self> {
+        [Self::Active, Self::Committed].into_iter().find(|state| *state as u8 == raw)
+    }
+}
+
+/// Returns the offset of an undo block in the heap; `None` if there is no such block.
+pub(super) fn offset_of(heap: &Heap, block: u32) -> Option<u64> {
+    let at = u64::from(block) * UNDO_BLOCK;
+    (at < heap.layout.blocks * BLOCK_BYTES).then(|| heap.layout.block(0) + at)
+}
 
 /// Size of the fixed part in bytes.
 pub(super) const HEADER: usize = 64;
@@ -75,7 +101,7 @@ pub(super) fn half_of(heap: &Heap, batch: u64) -> (u64, u64) {
 
 /// Returns the most bytes that the staged lines and their descriptions may take in a batch.
 pub(crate) fn most_staged(blocks: u64, batch_bytes: u64) -> u64 {
-    let undo_blocks = blocks * (crate::heap::BLOCK_BYTES / UNDO_BLOCK);
+    let undo_blocks = blocks * (BLOCK_BYTES / UNDO_BLOCK);
     let lists = undo_blocks * (CARRIED + BLOCK) as u64;
     (batch_bytes / 2).saturating_sub(lists + HEADER as u64 + 2 * LINE)
 }
@@ -166,7 +192,8 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Reads the record in the half of batches that are `parity` modulo 2; `None` if no whole
-    /// record of this database is there, or one that lists undo blocks whose contents are not whole.
+    /// record of this database is there, or one that lists undo blocks whose contents are not
+    /// whole.
     pub(crate) fn read(heap: &Heap, parity: u64) -> Option<Self> {
         let (at, most) = half_of(heap, parity);
         if most < HEADER as u64 {
@@ -255,7 +282,7 @@ impl Carried {
         let mut rest = self.bytes;
         for block in &self.blocks {
             let used = rest.min(UNDO_BLOCK);
-            let at = super::stacks::offset_of(heap, block.number)?;
+            let at = offset_of(heap, block.number)?;
             let from = bytes.len();
             bytes.resize(from + used as usize, 0);
             heap.read(at, &mut bytes[from..]);

@@ -1,7 +1,6 @@
 //! What the batch log of a closed heap holds, for inspection.
 
-use super::format::{Batch, LineKind};
-use super::stacks::StackState;
+use super::format::{Batch, LineKind, StackState};
 use crate::heap::{Heap, Word};
 
 /// A record of a batch that can be read.

@@ -11,7 +11,7 @@
 //! | close | nobody changes a page (`pool/staging.rs`); masks, lines and undo information are copied | |
 //! | open | the next batch begins | |
 //! | write | the record ([`format`]) into the half of the batch log that the batch before does not use; new undo information into undo blocks | 1 |
-//! | publish | the batch is durable: its commits are acknowledged ([`acks`]) | |
+//! | publish | the batch is durable: its commits are acknowledged (`scheme/batch_acks.rs`) | |
 //! | home | the lines to the pages in the heap | 2 |
 //!
 //! That is the protocol with the fewest barriers ([`Barriers::Fewest`]). With [`Barriers::Paper`],
@@ -48,23 +48,21 @@
 //!   that it lists were neither freed nor overwritten.
 //! - Storing the lines of *b* again has no effect, so recovery may crash and start over. A crash
 //!   before batch *b* + 1 is durable takes back every rollback.
-//! - With old lines: if batch *b* is not committed by the word, its old lines are stored again where
-//!   the header says that they are logged, and the record of *b* - 1 counts. If it is, its lines are
-//!   home.
+//! - With old lines: if batch *b* is not committed by the word, its old lines are stored again
+//!   where the header says that they are logged, and the record of *b* - 1 counts. If it is, its
+//!   lines are home.
 //! - A record may be whole although its barrier had not ended. Recovery stores it once more before
 //!   it relies on it, because parts may so far be in caches only.
 
-mod acks;
 mod batch;
 mod format;
 mod inspection;
 mod recovery;
 mod stacks;
 
-pub(crate) use acks::Ticket;
 pub(crate) use format::most_staged;
 pub(crate) use inspection::{FoundBatch, batches_of};
-pub(crate) use recovery::{Batches, create_log};
+pub(crate) use recovery::{Batches, PastEntry, create_log};
 
 use std::time::Duration;
 
@@ -74,6 +72,7 @@ use duramen_sync::{Arc, Backoff, Mutex, Process, Striped};
 use duramen_types::{Gsn, LogAddress, TxnId, planted};
 use duramen_wal::NewRecord;
 
+use super::batch_acks::{Acks, Ticket};
 use super::{Change, Hardening, Home, LogService, Recorded, StorageScheme};
 use crate::error::{Error, Result};
 use crate::heap::{Heap, State, Word};
@@ -82,8 +81,7 @@ use crate::options::{Barriers, BatchOptions};
 use crate::page;
 use crate::pool::{Exclusive, Pool};
 use crate::record::{FLAG_HAS_DEFERRED_FREES, Kind, undo_next};
-use acks::Acks;
-use batch::{Bell, Counters, batch_loop};
+use batch::{BatchEvent, Counters, batch_loop};
 use stacks::{ENTRY, STANDING, Stacks, place_of};
 
 /// Group commit into a heap.
@@ -104,7 +102,7 @@ struct Inner {
     barriers: Barriers,
     stacks: Stacks,
     acks: Arc<Acks>,
-    bell: Bell,
+    event: BatchEvent,
     /// The number of the batch that takes changes. Changes while nobody is in a section.
     batch: AtomicU64,
     next_txn: AtomicU64,
@@ -130,7 +128,7 @@ impl GroupCommit {
         let inner = Arc::new(Inner {
             stacks: Stacks::new(&heap, found.resumed()),
             acks: Arc::new(Acks::new(found.batch())),
-            bell: Bell::default(),
+            event: BatchEvent::default(),
             batch: AtomicU64::new(found.batch() + 1),
             next_txn: AtomicU64::new(found.next_txn().get()),
             groups: AtomicU64::new(found.groups()),
@@ -145,7 +143,7 @@ impl GroupCommit {
         let hurried = Arc::downgrade(&inner);
         inner.staging().on_request(move || {
             if let Some(inner) = hurried.upgrade() {
-                inner.bell.hurry();
+                inner.event.hurry();
             }
         });
         let scheme = Self { inner, threads: Mutex::default(), process: Process::current() };
@@ -164,7 +162,7 @@ impl GroupCommit {
 
     /// Stops the threads, after a last batch if `with_last_batch` says so.
     fn stop(&self, with_last_batch: bool) {
-        self.inner.bell.stop(with_last_batch);
+        self.inner.event.stop(with_last_batch);
         let threads = std::mem::take(&mut *self.threads.lock());
         let mut threads = threads.into_iter();
         // The notifier, the second one, tells those who wait for the last batch.
@@ -187,7 +185,7 @@ impl GroupCommit {
         } else {
             self.inner.stacks.end(home);
         }
-        self.inner.bell.note_work();
+        self.inner.event.note_work();
     }
 }
 
@@ -229,7 +227,7 @@ impl StorageScheme for GroupCommit {
                 (recorded.address, recorded.bytes) = self.inner.stacks.push(home, record.kind, record.flags, undo);
             }
         }
-        self.inner.bell.note_work();
+        self.inner.event.note_work();
         self.inner.changes.own().1.fetch_add(1, Ordering::Relaxed);
         recorded
     }
@@ -237,7 +235,7 @@ impl StorageScheme for GroupCommit {
     fn note(&self, home: Home, record: NewRecord<'_>) -> Recorded {
         let _section = self.inner.pool.enter();
         let (address, bytes) = self.inner.stacks.push(home, record.kind, record.flags, record.payload);
-        self.inner.bell.note_work();
+        self.inner.event.note_work();
         Recorded { gsn: Gsn::new(self.inner.batch.load(Ordering::Relaxed)), address, bytes }
     }
 
@@ -263,7 +261,7 @@ impl StorageScheme for GroupCommit {
     /// Ends the batch at once, because the caller holds locks.
     fn harden_under_locks(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
         if !self.is_hardened(gsn) {
-            self.inner.bell.hurry();
+            self.inner.event.hurry();
         }
         self.harden(gsn, own)
     }

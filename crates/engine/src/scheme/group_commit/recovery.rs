@@ -4,14 +4,22 @@
 use duramen_types::{Gsn, LogAddress, TxnId};
 
 use super::batch::store_lines;
-use super::format::{Batch, Composer, LineKind, Summary, half_of};
-use super::stacks::{self, Resumed, StackState, address_of, entry_at, place_of, top_of};
+use super::format::{Batch, Composer, LineKind, StackState, Summary, UNDO_BLOCK, half_of, offset_of};
+use super::stacks::{Resumed, address_of, entry_at, place_of, top_of};
 use crate::error::{Error, Result};
 use crate::heap::{Heap, State, Word};
 use crate::metrics::RecoveryReport;
 use crate::record::Kind;
-use crate::txn_state::log::PastRecord;
-use crate::txn_state::table::{TxnEntry, TxnState};
+
+/// An entry of an interrupted transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PastEntry<'b> {
+    /// The entry below.
+    pub(crate) prev: LogAddress,
+    pub(crate) gsn: Gsn,
+    pub(crate) kind: Kind,
+    pub(crate) payload: &'b [u8],
+}
 
 /// The number of the empty batch that a new heap begins with.
 const FIRST_BATCH: u64 = 1;
@@ -49,8 +57,8 @@ impl Batches {
         // What was found may so far be in caches only.
         heap.stream(half_of(heap, latest.summary.batch).0, latest.bytes());
         for Resumed { carried, bytes } in &resumed {
-            for (block, used) in carried.blocks.iter().zip(bytes.chunks(stacks::UNDO_BLOCK as usize)) {
-                let at = stacks::offset_of(heap, block.number).ok_or_else(|| corrupt(heap, "no such undo block"))?;
+            for (block, used) in carried.blocks.iter().zip(bytes.chunks(UNDO_BLOCK as usize)) {
+                let at = offset_of(heap, block.number).ok_or_else(|| corrupt(heap, "no such undo block"))?;
                 heap.store(at, &[used]);
             }
         }
@@ -81,7 +89,7 @@ impl Batches {
     }
 
     /// Returns the number of the latest durable batch.
-    pub(super) fn batch(&self) -> u64 {
+    pub(crate) fn batch(&self) -> u64 {
         self.summary.batch
     }
 
@@ -97,25 +105,20 @@ impl Batches {
         &self.resumed
     }
 
-    /// Returns the transactions that the crash has interrupted.
-    pub(crate) fn entries(&self) -> Vec<TxnEntry> {
-        let entry = |(home, resumed): (u32, &Resumed)| TxnEntry {
-            txn: resumed.carried.txn,
-            state: match resumed.carried.state {
-                StackState::Committed => TxnState::Committed,
-                StackState::Active | StackState::Free => TxnState::Active,
-            },
-            first: Gsn::new(self.summary.batch),
-            last: address_of(home, top_of(&resumed.bytes)),
-        };
-        (0..).zip(&self.resumed).map(entry).collect()
+    /// Returns the transactions that the crash has interrupted: the number of each, whether it has
+    /// committed, and its latest entry.
+    pub(crate) fn interrupted(&self) -> impl Iterator<Item = (TxnId, bool, LogAddress)> {
+        (0..).zip(&self.resumed).map(|(home, resumed)| {
+            let has_committed = resumed.carried.state == StackState::Committed;
+            (resumed.carried.txn, has_committed, address_of(home, top_of(&resumed.bytes)))
+        })
     }
 
     /// Reads an entry of one of these transactions.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is none.
-    pub(crate) fn read(&self, heap: &Heap, address: LogAddress) -> Result<PastRecord<'_>> {
+    pub(crate) fn read(&self, heap: &Heap, address: LogAddress) -> Result<PastEntry<'_>> {
         let (home, entry) = place_of(address);
         let found = self.resumed.get(home as usize).and_then(|resumed| {
             let entry = entry_at(&resumed.bytes, usize::try_from(entry.checked_sub(1)?).ok()?)?;
@@ -125,7 +128,7 @@ impl Batches {
             found.ok_or_else(|| corrupt(heap, "the undo information of an interrupted transaction is damaged"))?;
         // The order of the entries takes the place of GSNs, which count batches.
         let gsn = Gsn::new(entry);
-        Ok(PastRecord { address, prev: address_of(home, found.prev), gsn, kind, payload: found.payload })
+        Ok(PastEntry { prev: address_of(home, found.prev), gsn, kind, payload: found.payload })
     }
 }
 

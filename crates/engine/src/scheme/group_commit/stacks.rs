@@ -1,4 +1,5 @@
-//! The undo information of transactions: in DRAM, and in undo blocks for those that a batch carries.
+//! The undo information of transactions: in DRAM, and in undo blocks for those that a batch
+//! carries.
 //!
 //! Each transaction that writes has a stack of entries: how to undo each change that it has not
 //! taken back, and what it promised to free. An entry is
@@ -13,30 +14,27 @@
 //! | 16 | | the payload: the part of a log record before the operations on pages |
 //!
 //! # Undo blocks
-//! The journal blocks of the heap are divided into undo blocks of 16 KiB. At the end of a batch, the
-//! batch thread stores what is new in the stack of each transaction under way to its undo blocks,
-//! and lists the blocks in the record of the batch. It appends in place: behind the length that the
-//! batch before has listed nothing counts. But where a transaction has taken back what that batch
-//! has listed, and has done other things since, the new bytes go to other blocks, copied from the
-//! first such block on. Blocks that the batch lists no more are free when it is durable.
+//! The journal blocks of the heap are divided into undo blocks of 16 KiB. At the end of a batch,
+//! the batch thread stores what is new in the stack of each transaction under way to its undo
+//! blocks, and lists the blocks in the record of the batch. It appends in place: behind the length
+//! that the batch before has listed nothing counts. But where a transaction has taken back what
+//! that batch has listed, and has done other things since, the new bytes go to other blocks, copied
+//! from the first such block on. Blocks that the batch lists no more are free when it is durable.
 //!
 //! # Space
-//! A transaction has reserved, at any time, what it has ever pushed and 64 KiB. Its blocks, together
-//! with those that the batch before has listed, take at most two blocks more than it has pushed. So
-//! the batch thread always finds a free block. The space of blocks that a transaction leaves behind
-//! comes back when the batch is durable that lists them no more.
+//! A transaction has reserved, at any time, what it has ever pushed and 64 KiB. Its blocks,
+//! together with those that the batch before has listed, take at most two blocks more than it has
+//! pushed. So the batch thread always finds a free block. The space of blocks that a transaction
+//! leaves behind comes back when the batch is durable that lists them no more.
 
 use duramen_sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use duramen_sync::{Backoff, CachePadded, Mutex, Striped};
 use duramen_types::{LogAddress, TxnId, crc32c, planted};
 
-use super::format::{Carried, UndoBlock};
+use super::format::{Carried, StackState, UNDO_BLOCK, UndoBlock, offset_of};
 use crate::error::{Error, Result};
 use crate::heap::{BLOCK_BYTES, Heap};
 use crate::scheme::Home;
-
-/// Size of an undo block in bytes.
-pub(crate) const UNDO_BLOCK: u64 = 16 << 10;
 
 /// What a transaction has reserved besides what it pushes.
 pub(super) const STANDING: u64 = 64 << 10;
@@ -46,30 +44,6 @@ pub(super) const ENTRY: usize = 16;
 
 /// Bits of an address that are the offset in the stack; the others are the number of the stack.
 const OFFSET_BITS: u32 = 42;
-
-/// The state of a stack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u8)]
-pub(crate) enum StackState {
-    #[default]
-    Free = 0,
-    Active = 1,
-    /// The transaction has committed, and its deferred frees are not done.
-    Committed = 2,
-}
-
-impl StackState {
-    /// Returns the state of a carried transaction.
-    pub(super) fn from_u8(raw: u8) -> Option<Self> {
-        [Self::Active, Self::Committed].into_iter().find(|state| *state as u8 == raw)
-    }
-}
-
-/// Returns the offset of an undo block in the heap; `None` if there is no such block.
-pub(super) fn offset_of(heap: &Heap, block: u32) -> Option<u64> {
-    let at = u64::from(block) * UNDO_BLOCK;
-    (at < heap.layout.blocks * BLOCK_BYTES).then(|| heap.layout.block(0) + at)
-}
 
 #[derive(Debug, Default)]
 struct Stack {

@@ -1,4 +1,4 @@
-//! Who waits for batches, and how they learn that a batch is durable.
+//! Threads and tasks that wait for batches, and how they learn that a batch is durable.
 //!
 //! Threads wait on a condition. Wakers of tasks and functions are called by a thread of their own,
 //! the notifier, because they may take any time.
@@ -19,13 +19,13 @@ enum Wake {
 
 #[derive(Default)]
 struct State {
-    /// Who waits for which batch.
+    /// The tasks and functions, each with the batch that it waits for.
     waiting: Vec<(u64, Wake)>,
     failed: Option<Error>,
     is_stopped: bool,
 }
 
-/// The batches that are durable, and who waits for others.
+/// The batches that are durable, and the tasks that wait for others.
 #[derive(Default)]
 pub(super) struct Acks {
     durable: CachePadded<AtomicU64>,
@@ -58,7 +58,7 @@ impl Acks {
     /// Says that a batch is durable.
     pub(super) fn publish(&self, batch: u64) {
         self.durable.store(batch, Ordering::Release);
-        // Who looked before this is waiting when the mutex is free.
+        // A thread that looked before this waits by the time the mutex is free.
         let has_tasks = !self.state.lock().waiting.is_empty();
         self.news.notify_all();
         if has_tasks {
