@@ -128,8 +128,9 @@ fn readers_and_writers_share_pages() {
         let db = Db::open(home.path().join("db"), options.clone()).unwrap();
         let table = db.create_table("t").unwrap();
         let sum_of = |db: &Db, table: &duramen::Table| {
-            let mut txn = db.begin();
-            let values: Vec<u64> = txn.scan(table, ..).map(|found| number(&found.unwrap().1)).collect();
+            let values: Vec<u64> = db
+                .run(|txn| txn.scan(table, ..).map(|found| found.map(|(_, value)| number(&value))).collect())
+                .unwrap();
             (values.len(), values.iter().sum::<u64>())
         };
         for key in 0..200_u32 {

@@ -67,8 +67,9 @@ impl LineLocks {
     /// Returns the number of the word for a line.
     #[inline]
     pub(crate) fn word_of(&self, line: u64) -> usize {
-        // Neighbours are apart by the mix, so that objects of a power of two do not share words.
-        SplitMix64::mix(line) as usize & (self.words.len() - 1)
+        // The words of eight neighbours share a cache line. Further lines are apart by the mix, so
+        // that objects of a power of two do not share words.
+        ((SplitMix64::mix(line / 8) as usize).wrapping_mul(8) + line as usize % 8) & (self.words.len() - 1)
     }
 
     /// Returns the time.

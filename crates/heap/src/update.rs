@@ -36,7 +36,7 @@
 //! With *durable caches* the order is the same. Stores reach the domain when other processors can
 //! see them; a fence is enough, and no line is flushed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
@@ -113,7 +113,7 @@ pub(crate) struct Update {
     time: u64,
     is_doomed: bool,
     /// Locked words, with the versions that they had.
-    held: NumberMap<usize, u64>,
+    held: Vec<(usize, u64)>,
     /// Words of the lines that were read, with their versions.
     reads: Vec<(usize, u64)>,
     /// Lines that may be stored to: logged, or of new objects.
@@ -131,7 +131,7 @@ impl Update {
             log: UpdateLog::new(slot, number),
             time: 0,
             is_doomed: false,
-            held: NumberMap::default(),
+            held: Vec::new(),
             reads: Vec::new(),
             writable: NumberMap::default(),
             undo: Vec::new(),
@@ -208,9 +208,12 @@ impl Update {
     }
 
     fn is_valid(&self, parts: &Parts) -> bool {
-        self.reads
-            .iter()
-            .all(|(word, version)| parts.locks.is_unchanged(*word, *version) || self.held.get(word) == Some(version))
+        // By their words, once a word is found that has changed.
+        let mut held: Option<NumberMap<usize, u64>> = None;
+        self.reads.iter().all(|(word, version)| {
+            parts.locks.is_unchanged(*word, *version)
+                || held.get_or_insert_with(|| self.held.iter().copied().collect()).get(word) == Some(version)
+        })
     }
 
     /// Returns whether the line at `at`, or a line that the transaction has read, may have changed
@@ -237,17 +240,17 @@ impl Update {
         let word = parts.locks.word_of(line);
         while let Some(version) = self.see(parts, word)? {
             if parts.locks.lock(word, version, self.log.slot) {
-                self.held.insert(word, version);
+                self.held.push((word, version));
                 break;
             }
         }
         Ok(())
     }
 
-    /// Locks a line, and puts it into the batch that is to be logged, unless it is writable.
+    /// Locks a line that is not in the batch, and puts it into the batch unless it is writable.
     fn take_into_batch(&mut self, parts: &Parts, line: u64) -> Result<()> {
         self.lock(parts, line)?;
-        if !self.writable.contains_key(&line) && !self.batch.iter().any(|(other, _)| *other == line) {
+        if !self.writable.contains_key(&line) {
             let mut old = [0; LINE_BYTES];
             parts.medium.read(line * LINE, &mut old);
             self.batch.push((line, old));
@@ -275,10 +278,9 @@ impl Update {
     /// Logs the lines of these ranges in one batch.
     pub(crate) fn log(&mut self, parts: &Parts, ranges: impl Iterator<Item = (u64, u64)>) -> Result<()> {
         self.batch.clear();
-        for (at, len) in ranges {
-            for (line, _) in lines_of(at, len as usize) {
-                self.take_into_batch(parts, line)?;
-            }
+        let lines = ranges.flat_map(|(at, len)| lines_of(at, len as usize)).map(|(line, _)| line);
+        for line in lines.collect::<BTreeSet<_>>() {
+            self.take_into_batch(parts, line)?;
         }
         self.log_batch(parts)
     }
@@ -366,8 +368,9 @@ impl Update {
         let bit = |(object, is_live): (&Object, bool)| (bitmap_word(layout, object), 1 << (object.index % 64), is_live);
         let bits: Vec<(u64, u64, bool)> = allocated.chain(freed).map(bit).collect();
         self.batch.clear();
-        for at in words.keys().copied().chain(bits.iter().map(|(at, ..)| *at)) {
-            self.take_into_batch(parts, at / LINE)?;
+        let lines = words.keys().chain(bits.iter().map(|(at, ..)| at)).map(|at| at / LINE);
+        for line in lines.collect::<BTreeSet<_>>() {
+            self.take_into_batch(parts, line)?;
         }
         for (at, bit, is_live) in bits {
             let word = words.entry(at).or_insert_with(|| parts.medium.read_word(at));
@@ -435,7 +438,7 @@ impl Update {
     }
 
     fn clear(&mut self, parts: &Parts, time: u64) {
-        self.held.drain().for_each(|(word, _)| parts.locks.release(word, time));
+        self.held.drain(..).for_each(|(word, _)| parts.locks.release(word, time));
         self.reads.clear();
         self.writable.clear();
         self.undo.clear();

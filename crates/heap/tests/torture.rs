@@ -14,7 +14,7 @@ const DOMAINS: [Domain; 2] = [Domain::VolatileCache, Domain::DurableCache];
 fn no_power_cut_leaves_anything_but_whole_transactions() {
     quiet_panics();
     let mut rng = Rng::new(announced_seed("torture of heaps"));
-    let (programs, images) = if is_long() { (24, 256) } else { (2, 12) };
+    let (programs, images) = if is_long() { (24, 256) } else { (1, 12) };
     let mut tried = Tried::default();
     for number in 0..programs {
         let program = Program::random(&mut rng, 5);

@@ -67,7 +67,7 @@
 //! segment is made for a reservation) and *flush*. A flush takes *growth* only if a reservation did
 //! not cover an insertion.
 //!
-//! 0. *rounds* (`several/commit_rounds`), then *room* (`several/log_set`): the right to harden
+//! 0. *rounds* (`several/commit_rounds`), then *reserved* (`several/log_set`): the right to harden
 //!    several logs, and to insert sync records in them; then *refill* (`several/reservation`): the
 //!    right to move log reservations between the logs and the shards;
 //! 1. *flush* (`device/flush`): the right to write the buffer to the segments, and the scratch

@@ -5,33 +5,11 @@
 //! fails in between, their phase differs from home's, and recovery knows that the update was
 //! committed. The slot is not used again before all have cleared.
 
-use std::collections::VecDeque;
-
-use super::description::Machine;
+use super::core_state::{Head, Kind};
 use super::events::{Event, NO_SLOT};
 use super::mesh::Node;
-use super::store_queue::{Head, Kind};
 use super::system::System;
 use super::{CrashPlan, Fault};
-
-/// Slots for updates. If there is one for each core, the core has it for good; otherwise the first
-/// controller hands them out.
-#[derive(Debug)]
-pub(super) struct Slots {
-    fixed: bool,
-    free: VecDeque<u8>,
-    waiting: VecDeque<u8>,
-}
-
-impl Slots {
-    pub(super) fn new(machine: &Machine) -> Self {
-        Self {
-            fixed: machine.log.updates >= machine.core.cores,
-            free: (0..machine.log.updates as u8).collect(),
-            waiting: VecDeque::new(),
-        }
-    }
-}
 
 impl System {
     /// Returns whether the core has a slot; if not, it has asked for one.

@@ -119,7 +119,7 @@ impl Cpu {
 
     /// Runs `body` as an atomic region under `lock`: the update begins, the lock is taken, and
     /// after `body` what was written is flushed, the update ends, and the lock is released. A
-    /// region within a region is part of the outer one; a lock of its own is released at its own end.
+    /// region within a region is a part of it; a lock of its own is released at its own end.
     pub fn atomic<R>(&mut self, lock: Lock, body: impl FnOnce(&mut Self) -> R) -> R {
         self.atomic_all(&[lock], body)
     }

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::controller::{Access, Purpose};
 use super::nvm::{Values, torn};
+use super::queues::{Access, Purpose};
 use super::recovery::{Geometry, Image, Place, Recovered, recover_with};
 use super::redo::recover_redo;
 use super::system::System;

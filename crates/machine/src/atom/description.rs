@@ -93,7 +93,7 @@ pub struct MeshTable {
     pub hop: Cycle,
     /// Flits of a message with a line.
     pub data_flits: u64,
-    /// Most cycles by which chance delays a message; one in sixteen is delayed for 16 times as long.
+    /// Most cycles by which chance delays a message; one in sixteen for 16 times as long.
     pub jitter: Cycle,
 }
 

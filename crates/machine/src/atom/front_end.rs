@@ -1,111 +1,15 @@
 //! Cores up to the store queue: they execute what programs ask for, and run ahead of the model's
 //! clock until something stops them.
 
-use std::collections::VecDeque;
 use std::ops::Range;
-use std::rc::Rc;
 
-use super::cpu::{Ask, Mailbox};
-use super::description::Machine;
+use super::core_state::{Entry, Kind, Wait};
+use super::cpu::Ask;
 use super::events::{Event, NO_SLOT, Request, Want};
 use super::mesh::Node;
 use super::nvm::word_of;
-use super::store_queue::{Entry, Head, Kind};
 use super::system::{STACK_LINES, System};
 use super::{Cycle, LINE_BYTES, Scope};
-use crate::fiber::Fiber;
-
-/// What a front end waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wait {
-    /// Nothing: an event lets it go on.
-    Nothing,
-    /// Room in the store queue.
-    Room,
-    /// The store queue is to be empty.
-    Drained,
-    /// Loads that are under way.
-    Loads,
-    /// The line of a lock.
-    LockLine,
-    /// A lock that another core holds.
-    Lock,
-    /// Its program has ended.
-    Ended,
-}
-
-/// A lock: its holder, and the cores that wait for it in order.
-#[derive(Debug, Default)]
-pub(super) struct LockState {
-    pub(super) holder: Option<usize>,
-    pub(super) waiters: VecDeque<usize>,
-}
-
-/// A core.
-pub(super) struct Core {
-    pub(super) fiber: Option<Fiber>,
-    pub(super) mailbox: Rc<Mailbox>,
-    /// The front end's time, in tenths of cycles.
-    pub(super) time: u64,
-    pub(super) wait: Wait,
-    /// What the program asked for, while it is not done.
-    ask: Option<Ask>,
-    /// How far it is, where it takes several steps.
-    step: usize,
-    /// Loads under way.
-    loads: usize,
-    /// Instructions that are not executed yet.
-    work: u64,
-    /// Instructions since the last store to the stack.
-    since_stack: u64,
-    next_stack: usize,
-    /// Regions that the front end is in.
-    depth: usize,
-    pub(super) queue: VecDeque<Entry>,
-    pub(super) drain_at: Option<Cycle>,
-    pub(super) head: Head,
-    /// Flushes at the head that are under way.
-    pub(super) flushing: usize,
-    /// Whether the store queue is in a region.
-    pub(super) in_region: bool,
-    pub(super) slot: u8,
-    /// Log bits are set if they carry this number.
-    pub(super) epoch: u32,
-    /// Controllers that have not cleared the last update.
-    pub(super) clears: usize,
-    /// Whether this core's slot goes back when they have.
-    pub(super) returns_slot: bool,
-    /// Data lines that the open update has written.
-    pub(super) written: Vec<u32>,
-}
-
-impl Core {
-    pub(super) fn new(fiber: Fiber, mailbox: Rc<Mailbox>, machine: &Machine) -> Self {
-        Self {
-            fiber: Some(fiber),
-            mailbox,
-            time: 0,
-            wait: Wait::Nothing,
-            ask: None,
-            step: 0,
-            loads: 0,
-            work: 0,
-            since_stack: 0,
-            next_stack: 0,
-            depth: 0,
-            queue: VecDeque::with_capacity(machine.core.store_queue),
-            drain_at: None,
-            head: Head::Free,
-            flushing: 0,
-            in_region: false,
-            slot: NO_SLOT,
-            epoch: 1,
-            clears: 0,
-            returns_slot: false,
-            written: Vec::new(),
-        }
-    }
-}
 
 /// Whether a request is done.
 enum Progress {
@@ -130,7 +34,7 @@ impl System {
             if core.ask.is_none() && !self.next_ask(c) {
                 return;
             }
-            let progress = if self.execute_work(c) { self.execute(c) } else { Progress::Waits(Wait::Room) };
+            let progress = if self.execute_work(c) { self.execute(c) } else { Progress::Waits(Wait::QueueSpace) };
             let core = &mut self.cores[c];
             match progress {
                 Progress::Done => {
@@ -234,7 +138,7 @@ impl System {
     }
 
     fn execute_queued(&mut self, c: usize, kind: Kind) -> Progress {
-        if self.enqueue(c, kind) { Progress::Done } else { Progress::Waits(Wait::Room) }
+        if self.enqueue(c, kind) { Progress::Done } else { Progress::Waits(Wait::QueueSpace) }
     }
 
     /// Puts an entry into the store queue, if there is room.
@@ -296,7 +200,7 @@ impl System {
         let bytes = (address..address + len as u64).map(|at| {
             let word = self.queued_word(c, at & !7);
             let line = &self.values.coherent[(at / LINE_BYTES as u64) as usize];
-            let word = word.unwrap_or_else(|| word_of(line, at as usize % LINE_BYTES & !7));
+            let word = word.unwrap_or_else(|| word_of(line, (at as usize % LINE_BYTES) & !7));
             word.to_le_bytes()[at as usize % 8]
         });
         let bytes: Vec<u8> = bytes.collect();
@@ -373,7 +277,7 @@ impl System {
     /// An entry has left the store queue.
     pub(super) fn left_queue(&mut self, c: usize) {
         match self.cores[c].wait {
-            Wait::Room => {
+            Wait::QueueSpace => {
                 let waited = self.resume(c);
                 self.counters.queue_full += waited;
             }

@@ -5,51 +5,12 @@
 //! there and back.
 
 use super::Fault;
-use super::controller::{Purpose, Write};
+use super::core_state::Head;
 use super::events::{Event, NO_SLOT, Request, Want};
+use super::lines::{PrivateLine, SharedLine};
 use super::mesh::Node;
-use super::store_queue::Head;
+use super::queues::{Purpose, Write};
 use super::system::System;
-
-/// A line in a private cache.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PrivateLine {
-    /// No other core has it.
-    owned: bool,
-    dirty: bool,
-    /// The log bit: set if this is the core's number of the moment.
-    log: u32,
-}
-
-impl PrivateLine {
-    pub(super) fn is_owned(&self) -> bool {
-        self.owned
-    }
-
-    pub(super) fn make_dirty(&mut self) {
-        self.dirty = true;
-    }
-
-    pub(super) fn log_epoch(&self) -> u32 {
-        self.log
-    }
-
-    pub(super) fn set_log(&mut self, epoch: u32) {
-        self.log = epoch;
-    }
-}
-
-/// A line in a tile.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SharedLine {
-    /// The core that has it for itself.
-    owner: Option<u8>,
-    /// Cores that have copies, a bit each.
-    sharers: u32,
-    dirty: bool,
-    /// The core whose log bit came with the line, where a fault keeps it.
-    kept_log: Option<u8>,
-}
 
 impl System {
     pub(super) fn tile_arrive(&mut self, request: Request) {
@@ -133,7 +94,7 @@ impl System {
             line.owned |= owned;
             line.log = epoch;
         } else {
-            self.make_room(c, request.line);
+            self.evict_for(c, request.line);
             self.private[c].insert(request.line, PrivateLine { owned, dirty: false, log: epoch });
         }
         self.release(request.line);
@@ -147,7 +108,7 @@ impl System {
 
     /// Evicts a line from a private cache, if `line` needs its place. A line whose log entry is
     /// under way stays: a miss register holds it.
-    fn make_room(&mut self, c: usize, line: u32) {
+    fn evict_for(&mut self, c: usize, line: u32) {
         let stays = self.logging(c);
         let victim = self.private[c].victim(line, |line| Some(line) != stays);
         if let Some(victim) = victim.expect("one of two ways can leave") {

@@ -6,113 +6,15 @@
 //! unlocked. BASE writes value and header of each entry together, a record for each, and
 //! acknowledges when both are durable.
 
-use std::collections::VecDeque;
-
 use duramen_types::undo_record::{LINES_PER_RECORD, UndoHeader};
 
-use super::controller::{Purpose, Write};
-use super::critical::CriticalState;
-use super::description::Machine;
-use super::events::{Event, Request};
+use super::events::Event;
+use super::log_state::{Entry, Record, Source, Update};
 use super::mesh::Node;
+use super::queues::{Purpose, Write};
 use super::recovery::Geometry;
 use super::system::System;
 use super::{Bytes, Design, Error, Fault, LINE_BYTES};
-
-/// Where an entry comes from, and how it is acknowledged.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Source {
-    /// A core's LogI waits for it.
-    Core(u8),
-    /// The controller has read the line for this request, which is answered with the log bit set.
-    Read(Request),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    line: u32,
-    old: Bytes,
-    source: Source,
-}
-
-/// A record whose header is not durable: a record header register.
-#[derive(Debug)]
-struct Record {
-    bucket: u8,
-    index: u16,
-    number: u32,
-    header: UndoHeader,
-    /// Lines of it that are durable.
-    durable: usize,
-    /// No further entry enters.
-    closed: bool,
-    header_queued: bool,
-    header_durable: bool,
-    /// A fault has counted it already.
-    counted: bool,
-    locks: Vec<u32>,
-    /// The core that BASE acknowledges when the record counts.
-    waits: Option<u8>,
-}
-
-/// What a controller knows of the update in a slot: an atomic update structure (AUS).
-#[derive(Debug, Default)]
-struct Update {
-    /// Its buckets, the current one last.
-    buckets: Vec<u8>,
-    /// Records of the current bucket whose headers are durable.
-    counted: u16,
-    /// Records of the current bucket that were begun.
-    begun: u16,
-    phase: bool,
-    /// Number of the update among those of the slot.
-    number: u32,
-    /// Records that it has begun.
-    records_begun: u32,
-    records: VecDeque<Record>,
-    waiting: VecDeque<Entry>,
-}
-
-/// The log manager of a controller.
-#[derive(Debug)]
-pub(super) struct LogManager {
-    updates: Vec<Update>,
-    allocated: Vec<bool>,
-    /// Buckets that the operating system has provided.
-    limit: usize,
-    growing: bool,
-    /// Entries that wait for a record.
-    waiting: usize,
-}
-
-impl LogManager {
-    pub(super) fn new(machine: &Machine) -> Self {
-        Self {
-            updates: (0..machine.log.updates).map(|_| Update::default()).collect(),
-            allocated: vec![false; machine.log.buckets],
-            limit: machine.log.first_limit,
-            growing: false,
-            waiting: 0,
-        }
-    }
-
-    /// What is saved when power fails.
-    pub(super) fn critical(&self, fault: Option<Fault>) -> CriticalState {
-        let mut state = CriticalState::default();
-        for bucket in (0..self.allocated.len()).filter(|bucket| self.allocated[*bucket]) {
-            let newest = self.updates.iter().any(|update| update.buckets.last() == Some(&(bucket as u8)));
-            if fault != Some(Fault::BucketNotInVector) || !newest {
-                state.allocate(bucket);
-            }
-        }
-        for (slot, update) in self.updates.iter().enumerate() {
-            let saved =
-                if fault == Some(Fault::BucketNotSaved) { update.buckets.first() } else { update.buckets.last() };
-            state.set(slot, update.phase, saved.map(|bucket| (*bucket, update.counted)));
-        }
-        state
-    }
-}
 
 impl System {
     fn update(&mut self, mc: usize, slot: u8) -> &mut Update {

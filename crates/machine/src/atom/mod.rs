@@ -18,7 +18,8 @@
 //! | module | what it does |
 //! |---|---|
 //! | `description`, `machines/atom-*.toml` | the machine, each parameter with its source |
-//! | `events`, `system` | the order of events; the state of a run, and its loop |
+//! | `events`, `system`, `run` | the order of events; the state of a run; its loop |
+//! | `core_state`, `lines`, `queues`, `log_state`, `slots`, `backend` | the state of each part, on which the modules below act |
 //! | `cpu`, `front_end`, `store_queue` | programs; their cores up to and from the store queue, with the module that initiates log writes (LogI) |
 //! | `cache`, `hierarchy`, `mesh` | tags; private and shared caches with the directory; the network |
 //! | `controller` | queues, channels and banks of a memory controller |
@@ -28,9 +29,11 @@
 //! | `recovery`, `crash` | the recovery routine; crashes at any event and the oracle |
 //! | `fault`, `counters` | faults that crash tests must notice; counts |
 
+mod backend;
 mod cache;
 mod commit;
 mod controller;
+mod core_state;
 mod counters;
 mod cpu;
 mod crash;
@@ -40,11 +43,16 @@ mod events;
 mod fault;
 mod front_end;
 mod hierarchy;
+mod lines;
 mod log_manager;
+mod log_state;
 mod mesh;
 mod nvm;
+mod queues;
 mod recovery;
 mod redo;
+mod run;
+mod slots;
 mod store_queue;
 mod system;
 
@@ -55,7 +63,7 @@ pub use critical::CriticalState;
 pub use description::{CoreTable, LogTable, Machine, MemoryTable, MeshTable, PrivateTable, RedoTable, SharedTable};
 pub use fault::Fault;
 pub use recovery::{Geometry, Image, Place, Recovered, RecoveryError, recover};
-pub use system::run;
+pub use run::run;
 
 /// A length of time, or a moment, in cycles of the cores' clock.
 pub type Cycle = u64;
@@ -73,7 +81,7 @@ pub enum Design {
     Base,
     /// Undo log; a store completes when the controller has locked its line (III-C).
     Atom,
-    /// As [`Design::Atom`]; of lines fetched for a store, the controller logs what it reads (III-D).
+    /// As [`Design::Atom`]; of lines fetched for a store, controllers log what they read (III-D).
     AtomOpt,
     /// No log; updates are flushed but not atomic.
     NonAtomic,
@@ -98,7 +106,7 @@ impl Design {
 /// Which stores of a region are logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// All of them, those to the stack too: one for every ten instructions. The paper has no filter.
+    /// All of them, with those to the stack: one for ten instructions. The paper has no filter.
     All,
     /// Those of the programs' data.
     Persistent,

@@ -177,7 +177,7 @@ fn undo_controller(
     if (0..SLOTS).all(|slot| state.current(slot).is_none()) {
         return Ok(());
     }
-    for slot in 0..SLOTS {
+    for (slot, of_slot) in records.iter_mut().enumerate() {
         let undone = state.named_bucket(slot).filter(|_| state.current(slot).is_none());
         if let Some(bucket) = undone.and_then(|bucket| current.get_mut(usize::from(bucket))) {
             *bucket = true;
@@ -190,7 +190,7 @@ fn undo_controller(
             continue;
         }
         for record in 0..count.min(geometry.records) {
-            records[slot].push(valid_record(image, geometry, mc, (bucket, record), Some(slot as u8))?);
+            of_slot.push(valid_record(image, geometry, mc, (bucket, record), Some(slot as u8))?);
         }
     }
     if fault != Some(Fault::CurrentBucketsOnly) {

@@ -11,180 +11,25 @@
 //!
 //! The log space of a core at a controller: a quarter of it for commit records, the rest for lines.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use duramen_types::undo_record::RECORD_LINES;
-
-use super::controller::{Access, Purpose, Read, Write};
+use super::backend::{ENTRIES, Ended, Space, checksum, commit_record, entries_of, log_line};
+use super::core_state::Head;
 use super::description::Machine;
 use super::events::Event;
 use super::mesh::Node;
 use super::nvm::{set_word_of, word_of};
+use super::queues::{Access, Purpose, Read, Write};
 use super::recovery::{Image, Place};
-use super::store_queue::Head;
 use super::system::System;
 use super::{Bytes, Error, Fault, LINE_BYTES};
 
-/// Entries of a log line.
-const ENTRIES: usize = 4;
-/// The address of an entry that is none.
-const NO_ADDRESS: u64 = u64::MAX;
 /// Updates that a controller retires at a time.
 const AT_A_TIME: usize = 8;
 
 /// Steps of [`Event::Redo`].
 const LINE_DURABLE: u8 = 0;
 const COMMITTED: u8 = 1;
-
-/// Where a core's log is.
-#[derive(Clone, Copy, Debug)]
-struct Space {
-    per_core: u32,
-    commits: u32,
-}
-
-impl Space {
-    fn of(machine: &Machine) -> Self {
-        let records = machine.log.buckets * usize::from(machine.log.records);
-        let per_core = (records * RECORD_LINES / machine.core.cores) as u32;
-        Self { per_core, commits: per_core / 4 }
-    }
-
-    fn commit(self, core: usize, number: u32) -> u32 {
-        core as u32 * self.per_core + number % self.commits
-    }
-
-    fn lines(self) -> u32 {
-        self.per_core - self.commits
-    }
-
-    fn line(self, core: usize, number: u32) -> u32 {
-        core as u32 * self.per_core + self.commits + number % self.lines()
-    }
-}
-
-/// A core's log at the controllers.
-#[derive(Clone, Debug)]
-struct CoreLog {
-    /// Entries that are not sent, for each controller.
-    open: Vec<Vec<(u64, u64)>>,
-    /// Where the open update's lines begin, and how many they are, for each controller.
-    ranges: Vec<(u32, u32)>,
-    /// Lines that are not known to be durable.
-    pending: usize,
-    ending: bool,
-    /// Lines of committed updates that are not retired.
-    unretired: u32,
-    /// Commit records written, and those of retired updates.
-    commits: u32,
-    retired: u32,
-}
-
-/// An update that ends, or has been committed, until it is retired.
-#[derive(Clone, Debug)]
-struct Ended {
-    core: usize,
-    ranges: Vec<(u32, u32)>,
-    durable: bool,
-    /// What is left to do at each controller.
-    reads: Vec<u32>,
-    writes: Vec<u32>,
-    /// The controllers where its lines are on their way to their places.
-    placed: Vec<bool>,
-    retired: Vec<bool>,
-}
-
-/// The controllers' part.
-#[derive(Debug)]
-pub(super) struct Backend {
-    space: Space,
-    victims: BTreeSet<u32>,
-    cores: Vec<CoreLog>,
-    ended: BTreeMap<u32, Ended>,
-    last_number: u32,
-    /// For each controller, the update up to which retirement has begun, and is done.
-    begun: Vec<u32>,
-    retired: Vec<u32>,
-}
-
-impl Backend {
-    pub(super) fn new(machine: &Machine) -> Self {
-        let controllers = machine.memory.controllers;
-        let log = CoreLog {
-            open: vec![Vec::new(); controllers],
-            ranges: vec![(0, 0); controllers],
-            pending: 0,
-            ending: false,
-            unretired: 0,
-            commits: 0,
-            retired: 0,
-        };
-        Self {
-            space: Space::of(machine),
-            victims: BTreeSet::new(),
-            cores: vec![log; machine.core.cores],
-            ended: BTreeMap::new(),
-            last_number: 0,
-            begun: vec![0; controllers],
-            retired: vec![0; controllers],
-        }
-    }
-
-    pub(super) fn has_victim(&self, line: u32) -> bool {
-        self.victims.contains(&line)
-    }
-
-    pub(super) fn take_victim(&mut self, line: u32) -> bool {
-        self.victims.remove(&line)
-    }
-
-    pub(super) fn add_victim(&mut self, line: u32) {
-        self.victims.insert(line);
-    }
-
-    /// What a controller saves when power fails: the last update that it has retired.
-    pub(super) fn critical(&self, mc: usize) -> [Bytes; 2] {
-        let mut lines = [[0; LINE_BYTES]; 2];
-        set_word_of(&mut lines[0], 0, u64::from(self.retired[mc]));
-        lines
-    }
-}
-
-/// A commit record: the update's number, where its lines begin and how many they are at each
-/// controller, and a checksum.
-fn commit_record(number: u32, ranges: &[(u32, u32)]) -> Bytes {
-    let mut line = [0; LINE_BYTES];
-    set_word_of(&mut line, 0, u64::from(number));
-    for (index, (start, count)) in ranges.iter().enumerate() {
-        set_word_of(&mut line, 8 + 8 * index, u64::from(*start) | u64::from(*count) << 32);
-    }
-    let sum = checksum(&line);
-    set_word_of(&mut line, 56, sum);
-    line
-}
-
-fn checksum(line: &Bytes) -> u64 {
-    (0..7).fold(0x5bd1_e995, |sum: u64, word| {
-        (sum ^ word_of(line, word * 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-    })
-}
-
-/// A log line of up to four entries.
-fn log_line(entries: &[(u64, u64)]) -> Bytes {
-    let mut line = [0; LINE_BYTES];
-    for index in 0..ENTRIES {
-        let (address, value) = entries.get(index).copied().unwrap_or((NO_ADDRESS, 0));
-        set_word_of(&mut line, index * 16, address);
-        set_word_of(&mut line, index * 16 + 8, value);
-    }
-    line
-}
-
-fn entries_of(line: &Bytes) -> impl Iterator<Item = (u64, u64)> {
-    let entries: Vec<(u64, u64)> =
-        (0..ENTRIES).map(|index| (word_of(line, index * 16), word_of(line, index * 16 + 8))).collect();
-    entries.into_iter().filter(|(address, _)| *address != NO_ADDRESS)
-}
 
 impl System {
     /// Logs a store; returns whether it may complete: it may not while the core's log is full of

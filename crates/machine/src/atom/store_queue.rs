@@ -1,57 +1,13 @@
 //! From the store queue to the private cache: stores leave in order, one at a time, and LogI
 //! initiates a log write for the first store of an update to each line.
 
-use super::controller::{Purpose, Write};
+use super::core_state::{Entry, Head, Kind, Wait};
 use super::events::{Event, Want};
 use super::mesh::Node;
 use super::nvm::set_word_of;
+use super::queues::{Purpose, Write};
 use super::system::System;
 use super::{Cycle, Design, Fault, LINE_BYTES};
-use crate::atom::front_end::Wait;
-
-/// What waits in a store queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    Store { address: u64, value: u64 },
-    Flush { line: u32, done: bool },
-    Fence,
-    Begin { outer: bool },
-    End { outer: bool },
-    Unlock { lock: usize },
-}
-
-/// An entry of a store queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) kind: Kind,
-    /// When it entered.
-    pub(super) at: Cycle,
-}
-
-impl Entry {
-    pub(super) fn is_store(&self) -> bool {
-        matches!(self.kind, Kind::Store { .. })
-    }
-}
-
-/// What the head of a store queue waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Head {
-    /// Nothing.
-    Free,
-    /// Its line.
-    Line,
-    /// The acknowledgement of the log entry for this line.
-    Log(u32),
-    /// Controllers that have not cleared the last update.
-    Clears,
-    /// An update slot.
-    Slot,
-    /// The commit.
-    End,
-    /// Log space of a redo design, or its log lines.
-    Redo,
-}
 
 /// What became of the head.
 enum Outcome {
@@ -59,13 +15,6 @@ enum Outcome {
     Left,
     /// It waits.
     Stays,
-}
-
-impl super::front_end::Core {
-    /// The head of the store queue, in words.
-    pub(super) fn head(&self) -> String {
-        format!("{:?} of {}, waits for {:?}", self.queue.front().map(|entry| entry.kind), self.queue.len(), self.head)
-    }
 }
 
 impl System {
@@ -122,7 +71,7 @@ impl System {
 
     /// Whether the front end waits for entries to leave.
     fn is_watched(&self, c: usize) -> bool {
-        matches!(self.cores[c].wait, Wait::Room | Wait::Drained)
+        matches!(self.cores[c].wait, Wait::QueueSpace | Wait::Drained)
     }
 
     fn pop(&mut self, c: usize) {

@@ -12,8 +12,13 @@ pub(crate) fn tiny(design: Design, operations: u64, seed: u64) -> Plan {
     let mut plan = Plan::new(Machine::named("atom-tiny").unwrap(), design, operations);
     plan.seed = seed;
     plan.scope = if seed.is_multiple_of(2) { Scope::All } else { Scope::Persistent };
-    plan.crashes = CrashPlan::Events { fates: 4, stop: false };
+    plan.crashes = CrashPlan::Events { fates: fates(), stop: false };
     plan
+}
+
+/// Crashes after each event, which differ in the fates of writes under way.
+pub(crate) fn fates() -> u32 {
+    if is_long() { 4 } else { 1 }
 }
 
 fn mended(plan: &Plan, seed: u64) -> Report {
@@ -28,7 +33,7 @@ fn mended(plan: &Plan, seed: u64) -> Report {
 #[test]
 fn every_event_of_the_tiny_machine_is_mended() {
     let seed = announced_seed("crashes of the tiny machine");
-    let operations = if is_long() { 2000 } else { 120 };
+    let operations = if is_long() { 2000 } else { 60 };
     for design in UNDO {
         for seed in [seed, seed + 1] {
             mended(&tiny(design, operations, seed), seed);
@@ -39,7 +44,7 @@ fn every_event_of_the_tiny_machine_is_mended() {
 #[test]
 fn redo_logs_are_mended_too() {
     let seed = announced_seed("crashes of redo designs");
-    let operations = if is_long() { 2000 } else { 120 };
+    let operations = if is_long() { 2000 } else { 60 };
     for design in [Design::Redo, Design::RedoTwoChannels] {
         mended(&tiny(design, operations, seed), seed);
     }

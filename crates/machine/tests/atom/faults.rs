@@ -3,7 +3,7 @@
 
 use duramen_machine::atom::{CrashPlan, Design, Error, Fault, Machine, Plan, Scope, run};
 
-use crate::crashes::tiny;
+use crate::crashes::{fates, tiny};
 use crate::programs::random;
 
 const MOST: u64 = 2000;
@@ -15,7 +15,7 @@ fn notice(fault: Fault, designs: &[Design]) -> Option<(Design, u64, String)> {
         for &design in designs {
             let mut plan = tiny(design, 100, seed);
             plan.fault = Some(fault);
-            plan.crashes = CrashPlan::Events { fates: 4, stop: true };
+            plan.crashes = CrashPlan::Events { fates: fates(), stop: true };
             // With a slot for each core, the next update begins sooner after the last.
             plan.machine.log.updates += (seed % 2) as usize;
             if design.is_redo() {
@@ -54,8 +54,18 @@ fn all_are_noticed(faults: &[Fault], designs: &[Design]) {
 }
 
 #[test]
-fn all_faults_of_undo_logging_are_noticed() {
-    all_are_noticed(&Fault::UNDO, &[Design::AtomOpt, Design::Atom]);
+fn faults_of_the_log_are_noticed() {
+    all_are_noticed(&Fault::UNDO[..8], &[Design::AtomOpt, Design::Atom]);
+}
+
+#[test]
+fn faults_of_regions_are_noticed() {
+    all_are_noticed(&Fault::UNDO[8..16], &[Design::AtomOpt, Design::Atom]);
+}
+
+#[test]
+fn faults_of_overflow_and_recovery_are_noticed() {
+    all_are_noticed(&Fault::UNDO[16..], &[Design::AtomOpt, Design::Atom]);
 }
 
 #[test]

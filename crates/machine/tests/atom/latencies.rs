@@ -34,9 +34,9 @@ fn update(design: Design, lines: u64) -> Report {
 fn loads_take_what_the_machine_says() {
     let loaded = Rc::new(Cell::new(0));
     let theirs = Rc::clone(&loaded);
-    // Line 0 has its tile and its controller at the core's node: 1 cycle to the tile, 30 there, 1 to
-    // the controller, 24 on the channel and 240 in the bank, 1 to compare addresses and 4 back, 4 to
-    // the core: 305 cycles, of which the load itself takes 0.7.
+    // Line 0 has its tile and its controller at the core's node: 1 cycle to the tile, 30 there, 1
+    // to the controller, 24 on the channel and 240 in the bank, 1 to compare addresses, 4 back and
+    // 4 to the core: 305 cycles, of which the load itself takes 0.7.
     let report = alone(Design::NonAtomic, 64, move |cpu| {
         theirs.set(cpu.load(0));
     });
