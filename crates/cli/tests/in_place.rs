@@ -160,7 +160,7 @@ fn what_does_not_fit_is_refused() {
     duramen(&home.bench(&["--log-device", "nvm"])).exits_with(2).says(&["`log_device`", "no log"]);
     duramen(&home.bench(&["--logs", "2"])).exits_with(2).says(&["`logs`", "no log"]);
     for of_log in [&["--recovery-threads", "2"][..], &["--instant-recovery"], &["--open-early"]] {
-        duramen(&home.bench(of_log)).exits_with(2).says(&["--recovery-threads", "--instant-recovery", "has none"]);
+        duramen(&home.bench(of_log)).exits_with(2).says(&["--recovery-threads", "--instant-recovery", "does not have"]);
     }
     assert!(!home.dir.exists());
     let nowhere = home.path("no").join("heap");
