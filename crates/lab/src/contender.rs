@@ -8,10 +8,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use duramen::pmem::{Domain, Guarantee, Source, Survive, Timing};
-use duramen::{Barriers, CommitMode, HeapOptions, Options, Scheme};
+use duramen::{Barriers, BatchOptions, CommitMode, HeapOptions, Options, Scheme};
 
 /// Bytes per second that the paper's memory takes.
 const BANDWIDTH: u64 = 1_500_000_000;
+
+/// Bytes of the batch log. Each changed line is stored twice, so half of this log holds more than
+/// what the memory takes in 20 ms: the period ends a batch, and not its size.
+const BATCH_LOG: u64 = 64 << 20;
+
+/// How long batches last, unless an experiment chooses: the engine's default.
+pub(crate) const PERIOD: Duration = Duration::from_millis(5);
 
 /// A scheme, as figures show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,10 +44,18 @@ pub(crate) enum Way {
         /// The protocol of a change.
         barriers: Barriers,
     },
+    /// Pages that change in batches.
+    GroupCommit {
+        /// The protocol of a batch.
+        barriers: Barriers,
+        /// How long a batch lasts; without a time, [`Sizes::period`].
+        period: Option<Duration>,
+    },
 }
 
 /// The paper's schemes. A further one is a line here.
-pub(crate) const CONTENDERS: &[Contender] = &[LAZY, IN_PLACE, IN_PLACE_FEWEST, IN_PLACE_UNLIMITED];
+pub(crate) const CONTENDERS: &[Contender] =
+    &[LAZY, IN_PLACE, IN_PLACE_FEWEST, IN_PLACE_UNLIMITED, GROUP_COMMIT, GROUP_COMMIT_FEWEST];
 
 /// The paper's baseline, with a cleaner that keeps recovery short.
 pub(crate) const fn disk_replacement(dirty_pages: usize) -> Contender {
@@ -63,20 +78,42 @@ pub(crate) const IN_PLACE_FEWEST: Contender = Contender {
 /// Shows what the bandwidth of memory costs a scheme that writes each line twice.
 pub(crate) const IN_PLACE_UNLIMITED: Contender =
     Contender { name: "In-Place (fewest barriers), unlimited bandwidth", is_limited: false, ..IN_PLACE_FEWEST };
+pub(crate) const GROUP_COMMIT: Contender = Contender {
+    name: "Group Commit",
+    way: Way::GroupCommit { barriers: Barriers::Paper, period: None },
+    is_limited: true,
+};
+pub(crate) const GROUP_COMMIT_FEWEST: Contender = Contender {
+    name: "Group Commit (fewest barriers)",
+    way: Way::GroupCommit { barriers: Barriers::Fewest, period: None },
+    is_limited: true,
+};
 
-/// Sizes of a database, in bytes.
+/// The paper's group commit, with batches of this length.
+pub(crate) const fn group_commit(period: Duration) -> Contender {
+    Contender { way: Way::GroupCommit { barriers: Barriers::Paper, period: Some(period) }, ..GROUP_COMMIT }
+}
+
+/// Sizes of a database, in bytes, and of its batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) pool: usize,
     pub(crate) heap: u64,
     /// Log between two checkpoints that keep recovery short.
     pub(crate) checkpoint: u64,
+    /// How long a batch of group commit lasts.
+    pub(crate) period: Duration,
 }
 
 impl Contender {
     /// Returns whether both can use the same database.
     pub(crate) fn is_like(&self, other: Self) -> bool {
         std::mem::discriminant(&self.way) == std::mem::discriminant(&other.way)
+    }
+
+    /// Returns whether commits wait for the end of a batch.
+    pub(crate) fn is_batched(&self) -> bool {
+        matches!(self.way, Way::GroupCommit { .. })
     }
 
     /// Returns the times of memory with barriers of this length.
@@ -96,16 +133,31 @@ impl Contender {
                 ..usual
             },
             Way::InPlace { barriers } => Options {
-                scheme: Scheme::InPlace(HeapOptions {
-                    stated: Some(Guarantee::DurableCache),
-                    survive: Survive::Nothing,
-                    timing,
-                    barriers,
-                    ..HeapOptions::new(Source::File(heap.to_owned()), sizes.heap, Domain::DurableCache)
-                }),
+                scheme: Scheme::InPlace(HeapOptions { barriers, ..heap_options(heap, sizes.heap, timing) }),
+                ..usual
+            },
+            Way::GroupCommit { barriers, period } => Options {
+                scheme: Scheme::NvramGroupCommit(
+                    HeapOptions { barriers, ..heap_options(heap, sizes.heap + BATCH_LOG, timing) },
+                    BatchOptions {
+                        period: period.unwrap_or(sizes.period),
+                        log_bytes: Some(BATCH_LOG),
+                        ..BatchOptions::default()
+                    },
+                ),
                 ..usual
             },
         }
+    }
+}
+
+/// Returns the options of a heap with pages and journals of `bytes`.
+fn heap_options(heap: &Path, bytes: u64, timing: Timing) -> HeapOptions {
+    HeapOptions {
+        stated: Some(Guarantee::DurableCache),
+        survive: Survive::Nothing,
+        timing,
+        ..HeapOptions::new(Source::File(heap.to_owned()), bytes, Domain::DurableCache)
     }
 }
 
@@ -134,7 +186,8 @@ mod tests {
 
     #[test]
     fn every_contender_has_valid_options_and_a_name_of_its_own() {
-        let sizes = Sizes { pool: 16 << 20, heap: 64 << 20, checkpoint: 1 << 20 };
+        let period = Duration::from_millis(1);
+        let sizes = Sizes { pool: 16 << 20, heap: 64 << 20, checkpoint: 1 << 20, period };
         let all: Vec<Contender> = CONTENDERS.iter().copied().chain([disk_replacement(100)]).collect();
         for (at, contender) in all.iter().enumerate() {
             for commit in [CommitMode::Elr, CommitMode::Pipelined] {

@@ -39,6 +39,9 @@ impl Job {
 pub(crate) struct Measured {
     /// Committed transactions per second.
     pub(crate) throughput: f64,
+    /// Seconds that 95 of 100 transactions do not exceed, from a client's acknowledged transaction
+    /// to that of its next.
+    pub(crate) p95: f64,
     /// What files persisted per second.
     pub(crate) page_flushes: f64,
     /// Dirty pages at the end.
@@ -79,24 +82,21 @@ impl NvmBed {
         self.bed.path().join("heap")
     }
 
-    /// Opens it with each of `clients`, warms up and measures; returns the best.
-    pub(crate) fn best(
+    /// Opens it with each of `clients`, warms up and measures.
+    pub(crate) fn each(
         &self,
         contender: Contender,
         barrier: Duration,
         clients: &[Clients],
         time: Duration,
-    ) -> Result<Measured> {
-        let mut best: Option<Measured> = None;
+    ) -> Result<Vec<Measured>> {
+        let mut all = Vec::new();
         for clients in clients {
             let rig = self.open(contender, clients.commit, barrier)?;
-            let measured = rig.measure(*clients, time)?;
+            all.push(rig.measure(*clients, time)?);
             rig.close()?;
-            if best.is_none_or(|best| measured.throughput > best.throughput) {
-                best = Some(measured);
-            }
         }
-        Ok(best.expect("there is a setting of clients"))
+        Ok(all)
     }
 
     /// Measures with barriers that take no time, drops the database without closing it and opens it
@@ -176,6 +176,7 @@ pub(crate) fn measure(
     let Persists { pages, .. } = disk.persists().since(&before);
     Ok(Measured {
         throughput: report.throughput(),
+        p95: report.latencies.quantile(0.95).as_secs_f64(),
         page_flushes: pages as f64 / report.elapsed.as_secs_f64().max(1e-9),
         dirty_pages: db.metrics().dirty_pages as f64,
     })

@@ -11,8 +11,8 @@ fn ids_are_unique_and_found_in_either_case() {
     assert!(find("Z9").is_none());
 }
 
-/// Runs the experiment as small as it goes, and keeps what it finds.
-fn goes_through(id: &str) {
+/// Runs the experiment as small as it goes, and keeps what it finds; returns how often it measured.
+fn goes_through(id: &str) -> u64 {
     let experiment = find(id).unwrap();
     let mut last = Step::default();
     let outcome = crate::run(experiment, Effort::Tiny, &mut |step| last = step.clone()).unwrap();
@@ -29,6 +29,7 @@ fn goes_through(id: &str) {
     let kept = crate::load_all(home.path()).unwrap();
     assert_eq!(kept.iter().map(|kept| kept.id.as_str()).collect::<Vec<_>>(), [id]);
     assert_eq!(kept[0].verdict(), outcome.verdict());
+    last.done
 }
 
 #[test]
@@ -94,8 +95,17 @@ fn p1_goes_through() {
 }
 
 #[test]
-fn p5_goes_through() {
-    goes_through("P5");
+fn p5_and_p6_go_through_and_share_what_was_measured() {
+    let mut steps = Vec::new();
+    for id in ["P5", "P6"] {
+        steps.push(goes_through(id));
+    }
+    assert!(steps[0] > 10 && steps[1] == 1, "{steps:?}");
+}
+
+#[test]
+fn p8_goes_through() {
+    goes_through("P8");
 }
 
 #[test]
@@ -107,7 +117,9 @@ fn p7_goes_through() {
 #[test]
 fn traced_experiments_go_through() {
     // One after the other: the recorder is the process's.
-    ["P2", "P3", "P4"].into_iter().for_each(goes_through);
+    for id in ["P2", "P3", "P4"] {
+        goes_through(id);
+    }
 }
 
 #[cfg(not(duramen_trace))]

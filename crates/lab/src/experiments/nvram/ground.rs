@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::contender::Contender;
 use crate::error::Result;
+use crate::nvm_bed::Measured;
 
 /// Where experiments run.
 pub(super) trait Ground {
@@ -22,15 +23,40 @@ pub(super) trait Ground {
 
 /// The databases of a workload, one for each scheme.
 pub(super) trait Site {
+    /// Measures with barriers of this length, once with each setting of clients.
+    fn speeds(&self, contender: Contender, barrier: Duration) -> Result<Vec<Speed>>;
+
     /// Returns the commits per second with barriers of this length and the number of clients that
     /// is best.
-    fn throughput(&self, contender: Contender, barrier: Duration) -> Result<f64>;
+    fn throughput(&self, contender: Contender, barrier: Duration) -> Result<f64> {
+        Ok(self.speeds(contender, barrier)?.iter().map(|speed| speed.throughput).fold(f64::NAN, f64::max))
+    }
 
     /// Runs the workload, interrupts it and recovers.
     fn interrupt(&self, contender: Contender) -> Result<Interrupted>;
 
     /// Audits all databases.
     fn audit(&self) -> Result<()>;
+}
+
+/// How fast a database is with one setting of clients.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Speed {
+    /// Commits per second.
+    pub(super) throughput: f64,
+    /// Seconds that 95 of 100 transactions do not exceed.
+    pub(super) p95: f64,
+}
+
+impl Speed {
+    pub(super) fn of(measured: &Measured) -> Self {
+        Self { throughput: measured.throughput, p95: measured.p95 }
+    }
+
+    /// Returns it with its throughput in units of `base`.
+    pub(super) fn scaled(self, base: f64) -> Self {
+        Self { throughput: if base > 0.0 { self.throughput / base } else { 0.0 }, ..self }
+    }
 }
 
 /// A run that was interrupted, with barriers that take no time.

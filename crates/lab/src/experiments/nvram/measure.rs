@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::ground::Site;
-use super::verdicts::laziest_near_instant;
+use super::ground::{Site, Speed};
+use super::verdicts::{laziest_near_instant, prompt};
 use crate::bed::median;
 use crate::contender::{Contender, disk_replacement};
 use crate::error::Result;
@@ -58,4 +58,20 @@ pub(super) fn curves(
         Series::ours(contender.name, points.collect())
     });
     Ok(series.collect())
+}
+
+/// Measures one point so often, with each setting of clients; returns the medians of the settings
+/// that answer soonest at about the best throughput.
+pub(super) fn quickest(
+    context: &mut Context<'_>,
+    what: String,
+    rounds: usize,
+    mut measure: impl FnMut() -> Result<Vec<Speed>>,
+) -> Result<Speed> {
+    let mut speeds = Vec::new();
+    for _ in 0..rounds {
+        speeds.push(prompt(&context.measure(what.clone(), &mut measure)?));
+    }
+    let of = |value: fn(&Speed) -> f64| median(speeds.iter().map(value).collect());
+    Ok(Speed { throughput: of(|speed| speed.throughput), p95: of(|speed| speed.p95) })
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::ground::{Ground, Interrupted, Site};
-use crate::contender::{CONTENDERS, Clients, Contender, Sizes};
+use super::ground::{Ground, Interrupted, Site, Speed};
+use crate::contender::{CONTENDERS, Clients, Contender, PERIOD, Sizes};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::nvm_bed::{Job, NvmBed};
@@ -19,9 +19,14 @@ const CLIENTS: &[Clients] = &[
 ];
 const FEW_CLIENTS: &[Clients] = &[Clients::blocking(4), Clients::pipelined(16, 2)];
 
+/// Of group commit. All commits of a batch wait for its end, so only many clients keep the threads
+/// busy until then.
+const BATCHED: &[Clients] = &[Clients::pipelined(256, 2), Clients::pipelined(2_048, 2), Clients::pipelined(16_384, 2)];
+
 /// This machine.
 pub(super) struct Native {
     clients: &'static [Clients],
+    batched: &'static [Clients],
     /// Of one measurement.
     time: Duration,
     /// Before an interruption.
@@ -37,6 +42,7 @@ impl Native {
         let millis = Duration::from_millis;
         Self {
             clients: context.pick(CLIENTS, FEW_CLIENTS, &FEW_CLIENTS[1..]),
+            batched: context.pick(BATCHED, &BATCHED[..2], &BATCHED[..1]),
             time: millis(context.pick(500, 200, 20)),
             long: millis(context.pick(10_000, 1_000, 50)),
             rounds: context.pick(3, 1, 1),
@@ -54,7 +60,8 @@ impl Native {
         };
         let rows_per_unit = Some((rows / self.divisor).max(30));
         let bytes = (2048 * MIB / self.divisor).max(128 * MIB);
-        Job { workload, scale, rows_per_unit, sizes: Sizes { pool: bytes as usize, heap: bytes, checkpoint: 4 * MIB } }
+        let sizes = Sizes { pool: bytes as usize, heap: bytes, checkpoint: 4 * MIB, period: PERIOD };
+        Job { workload, scale, rows_per_unit, sizes }
     }
 }
 
@@ -66,7 +73,8 @@ impl Ground for Native {
                 beds.push((contender, NvmBed::populate(contender, self.job(workload))?));
             }
         }
-        Ok(Box::new(Here { beds, clients: self.clients, time: self.time, long: self.long }))
+        let Self { clients, batched, time, long, .. } = *self;
+        Ok(Box::new(Here { beds, clients, batched, time, long }))
     }
 
     fn rounds(&self) -> usize {
@@ -86,13 +94,17 @@ impl Ground for Native {
                 .to_owned(),
             format!(
                 "Each point is the best of {} settings of clients (threads that block: {}; pipelined on two threads: \
-                 {}), the median of {} rounds of {:.1} s after a warm-up. Databases are audited afterwards.",
+                 {}; of Group Commit, {} settings: {} pipelined on two threads), the median of {} rounds of {:.1} s \
+                 after a warm-up. Databases are audited afterwards.",
                 self.clients.len(),
                 counts(self.clients, true),
                 counts(self.clients, false),
+                self.batched.len(),
+                counts(self.batched, false),
                 self.rounds,
                 self.time.as_secs_f64()
             ),
+            format!("A batch of Group Commit lasts {} ms where nothing else is said.", PERIOD.as_millis()),
         ]
     }
 }
@@ -108,6 +120,7 @@ fn counts(all: &[Clients], are_blocking: bool) -> String {
 struct Here {
     beds: Vec<(Contender, NvmBed)>,
     clients: &'static [Clients],
+    batched: &'static [Clients],
     time: Duration,
     long: Duration,
 }
@@ -117,15 +130,20 @@ impl Here {
         let found = self.beds.iter().find(|(other, _)| other.is_like(contender));
         &found.expect("each scheme has a database").1
     }
+
+    fn clients(&self, contender: Contender) -> &'static [Clients] {
+        if contender.is_batched() { self.batched } else { self.clients }
+    }
 }
 
 impl Site for Here {
-    fn throughput(&self, contender: Contender, barrier: Duration) -> Result<f64> {
-        Ok(self.bed(contender).best(contender, barrier, self.clients, self.time)?.throughput)
+    fn speeds(&self, contender: Contender, barrier: Duration) -> Result<Vec<Speed>> {
+        let all = self.bed(contender).each(contender, barrier, self.clients(contender), self.time)?;
+        Ok(all.iter().map(Speed::of).collect())
     }
 
     fn interrupt(&self, contender: Contender) -> Result<Interrupted> {
-        let clients = *self.clients.last().expect("there are clients");
+        let clients = *self.clients(contender).last().expect("there are clients");
         let (measured, report) = self.bed(contender).interrupt(contender, clients, self.long)?;
         Ok(Interrupted {
             throughput: measured.throughput,

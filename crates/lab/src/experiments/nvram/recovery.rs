@@ -3,7 +3,7 @@
 use super::ground::Interrupted;
 use super::verdicts;
 use super::world::World;
-use crate::contender::{IN_PLACE, LAZY, disk_replacement};
+use crate::contender::{GROUP_COMMIT, IN_PLACE, LAZY, disk_replacement};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
 use crate::figure::{Axis, Figure, Series, Shape};
@@ -31,7 +31,7 @@ impl Experiment for Recovery {
         let id = self.0.id("P1", "P1m");
         let ground = self.0.ground(context);
         let few = ground.dirty_pages();
-        context.expect(few.len() + 2);
+        context.expect(few.len() + 3);
         context.prepare("populating");
         let site = ground.site(WORKLOAD)?;
         let lazy = context.measure("flushing lazily".to_owned(), || site.interrupt(LAZY))?;
@@ -40,6 +40,7 @@ impl Experiment for Recovery {
             wal.push(context.measure(format!("{pages} dirty pages"), || site.interrupt(disk_replacement(pages)))?);
         }
         let in_place = context.measure("in place".to_owned(), || site.interrupt(IN_PLACE))?;
+        let batched = context.measure("group commit".to_owned(), || site.interrupt(GROUP_COMMIT))?;
         context.prepare("auditing");
         site.audit()?;
 
@@ -64,6 +65,7 @@ impl Experiment for Recovery {
                 vec![
                     Series::ours("write-ahead log", of(&all, |run| run.throughput / 1e3)),
                     Series::ours("In-Place", of(&[&in_place], |run| run.throughput / 1e3)),
+                    Series::ours("Group Commit", of(&[&batched], |run| run.throughput / 1e3)),
                 ],
             ),
             figure(
@@ -89,6 +91,9 @@ impl Experiment for Recovery {
                 run.throughput,
                 millis(run)
             )
+        }));
+        setting.extend([("In-Place", &in_place), ("Group Commit", &batched)].map(|(name, run)| {
+            format!("{name}: {:.0} transactions/s, recovery {:.1} ms.", run.throughput, millis(run))
         }));
         Ok(Findings { setting, figures, checks: verdicts::recovery(&lazy, &wal, &in_place) })
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-#[cfg(duramen_machine)]
-use super::ground::Interrupted;
 use super::ground::{Ground, Site};
+#[cfg(duramen_machine)]
+use super::ground::{Interrupted, Speed};
 #[cfg(duramen_machine)]
 use super::simulated_bed::{Populated, populate};
 #[cfg(duramen_machine)]
@@ -20,10 +20,18 @@ const MACHINE: &str = "xeon-e5645";
 /// The paper runs 10 to 12 threads, whichever number is best.
 const CLIENTS: &[Clients] = &[Clients::blocking(12), Clients::pipelined(80, 10), Clients::pipelined(96, 12)];
 
+/// Of group commit. All commits of a batch wait for its end, so only many clients keep the threads
+/// busy until then.
+const BATCHED: &[Clients] = &[Clients::pipelined(960, 10), Clients::pipelined(3_072, 12)];
+
+/// How long batches last: a measurement contains several.
+const PERIOD: Duration = Duration::from_millis(1);
+
 /// The simulated processor.
 #[cfg_attr(not(duramen_machine), allow(dead_code, reason = "used by the machine build"))]
 struct Simulated {
     clients: &'static [Clients],
+    batched: &'static [Clients],
     time: Duration,
     long: Duration,
     dirty_pages: &'static [usize],
@@ -34,6 +42,7 @@ struct Simulated {
 pub(super) fn ground(context: &Context<'_>) -> Box<dyn Ground> {
     Box::new(Simulated {
         clients: context.pick(CLIENTS, &CLIENTS[1..2], &CLIENTS[1..2]),
+        batched: context.pick(BATCHED, &BATCHED[1..], &BATCHED[..1]),
         time: Duration::from_millis(context.pick(8, 4, 1)),
         long: Duration::from_millis(context.pick(200, 40, 2)),
         dirty_pages: context.pick(&[1_024, 256, 64, 16], &[256, 64], &[64]),
@@ -50,7 +59,8 @@ impl Simulated {
             _ => (1, 40_000),
         };
         let rows_per_unit = Some((rows / self.divisor).max(10));
-        Job { workload, scale, rows_per_unit, sizes: Sizes { pool: 64 << 20, heap: 96 << 20, checkpoint: 1 << 20 } }
+        let sizes = Sizes { pool: 64 << 20, heap: 96 << 20, checkpoint: 1 << 20, period: PERIOD };
+        Job { workload, scale, rows_per_unit, sizes }
     }
 }
 
@@ -59,7 +69,8 @@ impl Ground for Simulated {
     fn site(&self, workload: &'static str) -> Result<Box<dyn Site>> {
         let databases: Result<Vec<_>> =
             distinct().map(|contender| Ok((contender, populate(MACHINE, contender, self.job(workload))?))).collect();
-        Ok(Box::new(There { databases: databases?, clients: self.clients, time: self.time, long: self.long }))
+        let Self { clients, batched, time, long, .. } = *self;
+        Ok(Box::new(There { databases: databases?, clients, batched, time, long }))
     }
 
     #[cfg(not(duramen_machine))]
@@ -92,6 +103,15 @@ impl Ground for Simulated {
                 self.clients.len(),
                 self.time.as_millis()
             ),
+            format!(
+                "A batch of Group Commit lasts {} ms. Its clients: {}, all of them pipelined.",
+                PERIOD.as_millis(),
+                self.batched
+                    .iter()
+                    .map(|clients| format!("{} on {} threads", clients.clients, clients.threads))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
         ]
     }
 }
@@ -108,6 +128,7 @@ fn distinct() -> impl Iterator<Item = Contender> {
 struct There {
     databases: Vec<(Contender, Populated)>,
     clients: &'static [Clients],
+    batched: &'static [Clients],
     time: Duration,
     long: Duration,
 }
@@ -118,21 +139,22 @@ impl There {
         let found = self.databases.iter().find(|(other, _)| other.is_like(contender));
         &found.expect("each scheme has a database").1
     }
+
+    fn clients(&self, contender: Contender) -> &'static [Clients] {
+        if contender.is_batched() { self.batched } else { self.clients }
+    }
 }
 
 #[cfg(duramen_machine)]
 impl Site for There {
-    fn throughput(&self, contender: Contender, barrier: Duration) -> Result<f64> {
-        let mut best = f64::NAN;
-        for clients in self.clients {
-            let measured = self.database(contender).measure(contender, *clients, barrier, self.time)?;
-            best = best.max(measured.throughput);
-        }
-        Ok(best)
+    fn speeds(&self, contender: Contender, barrier: Duration) -> Result<Vec<Speed>> {
+        let database = self.database(contender);
+        let measure = |clients: &Clients| database.measure(contender, *clients, barrier, self.time);
+        self.clients(contender).iter().map(|clients| Ok(Speed::of(&measure(clients)?))).collect()
     }
 
     fn interrupt(&self, contender: Contender) -> Result<Interrupted> {
-        let clients = *self.clients.last().expect("there are clients");
+        let clients = *self.clients(contender).last().expect("there are clients");
         let (measured, micros) = self.database(contender).interrupt(contender, clients, self.long)?;
         Ok(Interrupted {
             throughput: measured.throughput,

@@ -17,7 +17,7 @@ pub(super) use lines::LinesPerLatch;
 
 use duramen_sync::page_trace::Visit;
 
-use crate::contender::Sizes;
+use crate::contender::{PERIOD, Sizes};
 use crate::experiment::Context;
 use crate::lru::stack_distances;
 use crate::nvm_bed::Job;
@@ -37,7 +37,8 @@ fn job(context: &Context<'_>, workload: &'static str) -> Job {
     };
     let bytes = (5_120 * MIB / divisor).max(128 * MIB);
     let rows_per_unit = Some((rows / divisor).max(30));
-    Job { workload, scale, rows_per_unit, sizes: Sizes { pool: bytes as usize, heap: bytes, checkpoint: 4 * MIB } }
+    let sizes = Sizes { pool: bytes as usize, heap: bytes, checkpoint: 4 * MIB, period: PERIOD };
+    Job { workload, scale, rows_per_unit, sizes }
 }
 
 /// The types of pages, as their headers have them.
