@@ -21,7 +21,14 @@ const FEW_CLIENTS: &[Clients] = &[Clients::blocking(4), Clients::pipelined(16, 2
 
 /// Of group commit. All commits of a batch wait for its end, so only many clients keep the threads
 /// busy until then.
-const BATCHED: &[Clients] = &[Clients::pipelined(256, 2), Clients::pipelined(2_048, 2), Clients::pipelined(16_384, 2)];
+const BATCHED: &[Clients] = &[
+    Clients::pipelined(64, 2),
+    Clients::pipelined(256, 2),
+    Clients::pipelined(1_024, 2),
+    Clients::pipelined(4_096, 2),
+    Clients::pipelined(16_384, 2),
+];
+const FEW_BATCHED: &[Clients] = &[Clients::pipelined(256, 2), Clients::pipelined(16_384, 2)];
 
 /// This machine.
 pub(super) struct Native {
@@ -42,7 +49,7 @@ impl Native {
         let millis = Duration::from_millis;
         Self {
             clients: context.pick(CLIENTS, FEW_CLIENTS, &FEW_CLIENTS[1..]),
-            batched: context.pick(BATCHED, &BATCHED[..2], &BATCHED[..1]),
+            batched: context.pick(BATCHED, FEW_BATCHED, &FEW_BATCHED[..1]),
             time: millis(context.pick(500, 200, 20)),
             long: millis(context.pick(10_000, 1_000, 50)),
             rounds: context.pick(3, 1, 1),
