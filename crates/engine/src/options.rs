@@ -621,11 +621,10 @@ impl Options {
             return has_none("group_commit", "has no group commit of a log");
         }
         if self.recovery_threads.is_some() {
-            return wrong("recovery_threads", "the scheme `in-place` has no log to recover from: leave the option out");
+            return has_none("recovery_threads", "has no log to recover from");
         }
         if self.recovers_instantly() {
-            let reason = "the scheme `in-place` has no redo that could be left for later: leave the option out";
-            return wrong("instant_recovery", reason);
+            return has_none("instant_recovery", "has no redo that could be left for later");
         }
         if self.redo_memory_bytes.is_some() {
             return has_none("redo_memory_bytes", "has no redo of a log");
@@ -638,7 +637,7 @@ impl Options {
             return has_none("cleaner_pages_per_second", "has no cleaner");
         }
         if self.dirty_pages.is_some() {
-            return wrong("dirty_pages", "with the scheme `in-place` no page is ever dirty: leave it out");
+            return has_none("dirty_pages", "has no cleaner");
         }
         if self.checkpoint_bytes != usual.checkpoint_bytes {
             return has_none("checkpoint_bytes", "takes no checkpoints");

@@ -12,7 +12,7 @@ pub enum Survivors {
     Nothing,
     /// The newest value.
     Everything,
-    /// The image with this number, counted from 0 ([`SimMemory::ways`]).
+    /// The image with this number, counted from 0 ([`crate::SimMemory::ways`]).
     Nth(u64),
     /// Drawn from this seed. Each seed also draws how likely losses are, and whether words, lines
     /// or all writes of a thread are lost together, so that a few seeds cover many kinds of

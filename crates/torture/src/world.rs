@@ -368,6 +368,9 @@ fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
         checkpoint_bytes: usual.checkpoint_bytes,
         archive: None,
         cleaner_pages_per_second: None,
+        dirty_pages: None,
+        recovery_threads: None,
+        instant_recovery: false,
         ..options.clone()
     }
 }

@@ -102,11 +102,8 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// commit, whose address is `own` if the caller has it, or zero if there is nothing to harden.
     fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()>;
 
-    /// Waits as [`Self::harden`] does, for a caller that holds locks meanwhile: it waits no longer
-    /// than it must.
-    fn harden_under_locks(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
-        self.harden(gsn, own)
-    }
+    /// Hurries the hardening of `gsn`, because the caller is about to wait for it and holds locks.
+    fn hurry_hardening(&self, _gsn: Gsn) {}
 
     /// Requests that everything up to and including `gsn` survives a crash, and does not wait.
     /// Returns `None` if it does already.

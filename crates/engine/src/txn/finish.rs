@@ -222,7 +222,8 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     let committed = context.log.commit(engine.scheme(), !frees.is_empty(), time);
     let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: no transaction may depend on changes that may be lost.
-        engine.scheme().harden_under_locks(committed.gsn, Some(committed.address))?;
+        engine.scheme().hurry_hardening(committed.gsn);
+        engine.scheme().harden(committed.gsn, Some(committed.address))?;
         Unhardened::NOTHING
     } else {
         engine.pre_commit(committed.gsn);

@@ -258,12 +258,11 @@ impl StorageScheme for GroupCommit {
         self.inner.acks.wait(gsn.get())
     }
 
-    /// Ends the batch at once, because the caller holds locks.
-    fn harden_under_locks(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
+    /// Ends the batch at once.
+    fn hurry_hardening(&self, gsn: Gsn) {
         if !self.is_hardened(gsn) {
             self.inner.event.hurry();
         }
-        self.harden(gsn, own)
     }
 
     fn request_hardening(&self, gsn: Gsn, _own: Option<LogAddress>) -> Option<Hardening> {
