@@ -116,6 +116,15 @@ impl Contender {
         matches!(self.way, Way::GroupCommit { .. })
     }
 
+    /// Returns the least time that shows what it does: many batches, so that the last one, which
+    /// ends after the clients stop, does not count.
+    pub(crate) fn least_time(&self) -> Duration {
+        match self.way {
+            Way::GroupCommit { period: Some(period), .. } => period * 50,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Returns the times of memory with barriers of this length.
     pub(crate) fn timing(&self, barrier: Duration) -> Timing {
         let bandwidth = NonZeroU64::new(BANDWIDTH).filter(|_| self.is_limited);

@@ -19,7 +19,7 @@
 //! |---|---|
 //! | `experiment`, `run`, `experiments` | what an experiment is, and running it; a file for each, with the TPC-B database (`bank`) and comparisons of systems over numbers of clients (`sweep`) |
 //! | `bed` | a database in a memory file system with a log device of a chosen latency |
-//! | `contender`, `nvm_bed`, `nvm_disk`, `experiments/nvram` | the schemes for persistent memory beside each other: their options, their databases on either machine, a disk of modelled persistent memory, and the experiments |
+//! | `contender`, `nvm_bed`, `nvm_disk`, `timed`, `experiments/nvram` | the schemes for persistent memory beside each other: their options, their databases on either machine, a disk of modelled persistent memory, latencies, and the experiments |
 //! | `experiments/traced`, `lru` | experiments on traces of the pages that are visited, which the trace build takes |
 //! | `experiments/simulated`, `simulation` | experiments on simulated machines, of the log buffer alone and of the whole engine |
 //! | `experiments/atom` | hardware undo logging on the event-driven model of `duramen_machine::atom` |
@@ -47,6 +47,7 @@ mod result_files;
 mod run;
 #[cfg(duramen_machine)]
 mod simulation;
+mod timed;
 
 #[cfg(duramen_machine)]
 pub use duramen_machine::Allocator;

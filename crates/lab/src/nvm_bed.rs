@@ -13,6 +13,7 @@ use crate::bed::Bed;
 use crate::contender::{Clients, Contender, Sizes};
 use crate::error::{Error, Result};
 use crate::nvm_disk::{NvmDisk, Persists};
+use crate::timed::Timed;
 
 /// A workload and the size of its database.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +40,8 @@ impl Job {
 pub(crate) struct Measured {
     /// Committed transactions per second.
     pub(crate) throughput: f64,
-    /// Seconds that 95 of 100 transactions do not exceed, from a client's acknowledged transaction
-    /// to that of its next.
+    /// Seconds that 95 of 100 transactions do not exceed, from their begin to their
+    /// acknowledgement.
     pub(crate) p95: f64,
     /// What files persisted per second.
     pub(crate) page_flushes: f64,
@@ -172,11 +173,12 @@ pub(crate) fn measure(
     };
     run(db, workload, &options(time.mul_f64(WARM_UP), 1), &mut |_| {})?;
     let before = disk.persists();
-    let report = run(db, workload, &options(time, 2), &mut |_| {})?;
+    let timed = Timed::new(workload);
+    let report = run(db, &timed, &options(time, 2), &mut |_| {})?;
     let Persists { pages, .. } = disk.persists().since(&before);
     Ok(Measured {
         throughput: report.throughput(),
-        p95: report.latencies.quantile(0.95).as_secs_f64(),
+        p95: timed.quantile(0.95).as_secs_f64(),
         page_flushes: pages as f64 / report.elapsed.as_secs_f64().max(1e-9),
         dirty_pages: db.metrics().dirty_pages as f64,
     })

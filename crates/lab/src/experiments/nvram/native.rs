@@ -145,7 +145,8 @@ impl Here {
 
 impl Site for Here {
     fn speeds(&self, contender: Contender, barrier: Duration) -> Result<Vec<Speed>> {
-        let all = self.bed(contender).each(contender, barrier, self.clients(contender), self.time)?;
+        let time = self.time.max(contender.least_time());
+        let all = self.bed(contender).each(contender, barrier, self.clients(contender), time)?;
         Ok(all.iter().map(Speed::of).collect())
     }
 
