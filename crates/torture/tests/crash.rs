@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duramen::pmem::Domain;
 use duramen_io::CrashChoice;
-use duramen_test_support::{announced_seed, search_time};
+use duramen_test_support::{Rng, announced_seed, is_long, search_time};
 use duramen_torture::crash::{Image, Only, Thoroughness, sweep, try_point};
 use duramen_torture::harness::{Budget, Tally};
 use duramen_torture::workloads;
@@ -23,16 +23,35 @@ fn sample_with(workload: &str, log: LogEnd, time: Duration) -> Tally {
     tally
 }
 
-/// The end of the log in persistent memory: disk and memory crash together.
-#[test]
-fn with_a_ring() {
+/// Sweeps each workload with some of `ends`, drawn for each; with all of them in the long suite.
+fn sample_in_memory(ends: &[LogEnd], of_each: usize) {
+    let mut rng = Rng::new(announced_seed("ends of the log"));
     let mut all = Tally::default();
-    for log in LogEnd::ALL.into_iter().filter(|log| *log != LogEnd::Files) {
-        for workload in workloads::names() {
+    for workload in workloads::names() {
+        let mut drawn = ends.to_vec();
+        rng.shuffle(&mut drawn);
+        drawn.truncate(if is_long() { ends.len() } else { of_each });
+        for log in drawn {
             all.add(sample_with(workload, log, Duration::from_millis(400)));
         }
     }
-    all.assert_clean(20);
+    all.assert_clean(15);
+}
+
+/// The end of the log in persistent memory: disk and memory crash together.
+#[test]
+fn with_a_ring() {
+    sample_in_memory(&LogEnd::RINGS, 2);
+}
+
+#[test]
+fn with_a_heap() {
+    sample_in_memory(&LogEnd::HEAPS, 1);
+}
+
+#[test]
+fn with_batches() {
+    sample_in_memory(&LogEnd::BATCHES, 1);
 }
 
 /// Two logs were opened after the process had ended but not the power, and it went off before they
