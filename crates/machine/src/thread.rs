@@ -88,6 +88,8 @@ pub(crate) struct Thread {
     pub(crate) involuntary_switches: u64,
     /// State of its random numbers.
     pub(crate) chance: u64,
+    /// A count of its own for the program: how deeply it is nested in sections.
+    pub(crate) nesting: u32,
     /// Rank under [`crate::Schedule::Priorities`].
     pub(crate) priority: i64,
 }
@@ -114,6 +116,7 @@ impl Thread {
             voluntary_switches: 0,
             involuntary_switches: 0,
             chance,
+            nesting: 0,
             priority,
         }
     }

@@ -51,6 +51,11 @@ pub fn current() -> ThreadId {
     world(|world| world.current_id())
 }
 
+/// Calls `f` with a count that the calling thread has for itself, at first zero. Takes no time.
+pub fn with_nesting<R>(f: impl FnOnce(&mut u32) -> R) -> R {
+    world(|world| f(&mut world.current().nesting))
+}
+
 /// Returns the name of the calling thread.
 pub fn current_name() -> String {
     world(|world| world.current().name.clone())

@@ -3,7 +3,7 @@
 //! There is one depth for each thread (on the simulated machine: for each simulated thread), and
 //! one user of it in the program: the sections in which a database changes pages.
 
-#[cfg(not(any(duramen_loom, duramen_machine)))]
+#[cfg(not(duramen_loom))]
 mod depth {
     use std::cell::Cell;
 
@@ -13,6 +13,12 @@ mod depth {
 
     #[inline]
     pub(super) fn change<R>(change: impl FnOnce(&mut u32) -> R) -> R {
+        // Simulated threads share one thread of the system. The count ends with the run, also if
+        // the thread is in a section then.
+        #[cfg(duramen_machine)]
+        if duramen_machine::is_simulated() {
+            return duramen_machine::threads::with_nesting(change);
+        }
         DEPTH.with(|own| {
             let mut depth = own.get();
             let result = change(&mut depth);
@@ -22,9 +28,8 @@ mod depth {
     }
 }
 
-/// Simulated threads and those of a model share one thread of the system, so each has an entry by
-/// its number.
-#[cfg(any(duramen_loom, duramen_machine))]
+/// The threads of a model share one thread of the system, so each has an entry by its number.
+#[cfg(duramen_loom)]
 mod depth {
     use std::cell::RefCell;
     use std::collections::BTreeMap;
