@@ -212,7 +212,11 @@ impl StorageScheme for GroupCommit {
         // The pages keep the thread in a section, or there is none to change.
         let _section = self.inner.pool.enter();
         let batch = Gsn::new(self.inner.batch.load(Ordering::Relaxed));
-        for page in pages {
+        for (number, page) in pages.iter_mut().enumerate() {
+            if number > 0 && planted!(SectionIgnored) {
+                // As if another thread had the processor in between.
+                thread::sleep(Duration::from_micros(300));
+            }
             page::set_gsn(&mut page.page_mut(), batch);
             page.stage(batch);
         }
