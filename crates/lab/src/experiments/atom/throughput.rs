@@ -16,7 +16,7 @@ pub(crate) struct Large;
 
 /// Why the gap that is closed differs from the paper's.
 const DIFFERENCE: &str = "the paper does not say how much a program does besides its updates, nor which stores of a \
-     region are logged; with 5.3 GB/s and no other work, writes of the log limit ATOM where NON-ATOMIC has none";
+     region are logged; what causes the difference was not examined";
 
 impl Experiment for Small {
     fn about(&self) -> About {
