@@ -9,9 +9,14 @@ use duramen_types::BLOCK_SIZE;
 /// Zeroed heap memory whose address and length are multiples of [`BLOCK_SIZE`].
 #[derive(Debug)]
 pub struct AlignedBuf {
+    memory: NonNull<u8>,
+    /// The first address in `memory` with the alignment.
     start: NonNull<u8>,
     len: usize,
 }
+
+/// From this size on, a buffer takes memory as it is used.
+const LARGE: usize = 128 << 10;
 
 // SAFETY: the buffer owns its memory and lends it under the usual borrow rules.
 unsafe impl Send for AlignedBuf {}
@@ -25,12 +30,20 @@ impl AlignedBuf {
         let layout = Self::layout(len);
         // SAFETY: the layout has a non-zero size.
         let memory = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(memory) else { handle_alloc_error(layout) };
-        Self { start, len }
+        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        // SAFETY: less than a block is skipped, and if anything is, the memory is a block longer.
+        let start = unsafe { memory.add(memory.as_ptr().align_offset(BLOCK_SIZE)) };
+        Self { memory, start, len }
     }
 
+    /// Returns what is allocated for `len` bytes. With an alignment, the allocator would write the
+    /// zeros; without one, it takes fresh zero pages from the system.
     fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, BLOCK_SIZE).expect("buffers are far smaller than the address space")
+        let layout = match len >= LARGE {
+            true => Layout::array::<u8>(len + BLOCK_SIZE).ok(),
+            false => Layout::from_size_align(len, BLOCK_SIZE).ok(),
+        };
+        layout.expect("buffers are far smaller than the address space")
     }
 }
 
@@ -53,6 +66,6 @@ impl DerefMut for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+        unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.len)) }
     }
 }

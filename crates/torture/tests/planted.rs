@@ -63,6 +63,7 @@ hunts! {
     skip_gap_lock: SkipGapLock,
     skip_read_lock: SkipReadLock,
     skip_directory_sync: SkipDirectorySync,
+    growth_unsynced: GrowthUnsynced,
     ring_fence_dropped: RingFenceDropped,
     forget_deferred_frees: ForgetDeferredFrees,
     hole_kept: HoleKept,

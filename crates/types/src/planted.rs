@@ -98,6 +98,8 @@ bugs! {
         SkipReadLock,
         /// New files are not made durable in their directory.
         SkipDirectorySync,
+        /// The header of a log segment states a size that its file does not have durably.
+        GrowthUnsynced,
         /// What is inserted into a ring in persistent memory is released before it is durable
         /// there.
         RingFenceDropped,

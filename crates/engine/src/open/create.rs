@@ -17,8 +17,9 @@ use crate::record::Kind;
 use crate::storage::catalog::CATALOG;
 use crate::storage::free_space::blank_bitmap;
 
-/// Size of a new data file in pages.
-const INITIAL_PAGES: u64 = 128;
+/// Size of a new data file in pages: enough for the first tables, with the pages that rollbacks may
+/// need.
+const INITIAL_PAGES: u64 = 40;
 
 /// The number of the first transaction.
 pub(super) const FIRST_TXN: TxnId = TxnId::new(1);

@@ -24,11 +24,26 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Bytes of a full batch with its header.
-    pub(super) const LEN: usize = HEADER + BATCH_PAGES * PAGE_SIZE;
+    const LEN: usize = HEADER + BATCH_PAGES * PAGE_SIZE;
 
     /// Creates an empty batch.
     pub(super) fn new() -> Self {
         Self { bytes: AlignedBuf::zeroed(Self::LEN), ids: Vec::with_capacity(BATCH_PAGES) }
+    }
+
+    /// Returns the number of pages.
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Returns batches of at most `pages` pages each that together have the same pages.
+    pub(super) fn parts(&self, pages: usize) -> impl Iterator<Item = Self> {
+        let bytes = self.bytes[HEADER..].chunks(pages * PAGE_SIZE);
+        self.ids.chunks(pages).zip(bytes).map(|(ids, bytes)| {
+            let mut part = Self::new();
+            ids.iter().zip(bytes.chunks_exact(PAGE_SIZE)).for_each(|(id, page)| part.push(*id, page));
+            part
+        })
     }
 
     /// Empties the batch.

@@ -13,6 +13,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicU64};
 use duramen_sync::{CachePadded, Mutex, Striped};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
+use super::headers::Headers;
 use super::latch::Latch;
 use super::recovery_gsn::RecoveryGsn;
 use super::staged_lines::StagedLines;
@@ -58,7 +59,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    fn new() -> Self {
+    #[cfg_attr(not(any(test, duramen_loom, duramen_machine)), allow(dead_code, reason = "zeros are a new header"))]
+    pub(super) fn new() -> Self {
         Self {
             latch: Latch::new(),
             page: AtomicU64::new(0),
@@ -77,7 +79,7 @@ pub(super) struct Frames {
     memory: Memory,
     /// The first frame: the first address in `memory` with the required alignment.
     start: NonNull<u8>,
-    headers: Box<[CachePadded<Header>]>,
+    headers: Headers,
 }
 
 /// The memory that the frames lie in.
@@ -100,7 +102,8 @@ unsafe impl Sync for Frames {}
 impl Frames {
     /// Allocates `count` frames of zeros. A large number of frames starts at a huge-page boundary,
     /// and the operating system is advised to use huge pages. The first use of a frame then commits
-    /// the memory of a whole huge page.
+    /// the memory of a whole huge page. The frames that are used first are exempt: a small database
+    /// takes only what it uses.
     ///
     /// Returns `None` when the system cannot provide that much memory.
     pub(super) fn new(count: usize) -> Option<Self> {
@@ -109,13 +112,16 @@ impl Frames {
         // Requesting a longer piece with byte alignment lets the allocator take fresh zero pages
         // from the system without touching them.
         let layout = Layout::array::<u8>(len.checked_add(align)?).ok()?;
-        let headers = new_headers(count)?;
+        let headers = Headers::new(count)?;
         // SAFETY: the size is not zero.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let skip = memory.as_ptr().align_offset(align);
         // SAFETY: `skip < align`, and the allocation is `align` bytes longer than the frames.
         let start = unsafe { memory.add(skip) };
-        prefer_huge_pages(start, len);
+        if let Some(len) = len.checked_sub(HUGE_PAGE) {
+            // SAFETY: within the memory.
+            prefer_huge_pages(unsafe { start.add(HUGE_PAGE) }, len);
+        }
         Some(Self { memory: Memory::Own(memory, layout), start, headers })
     }
 
@@ -128,7 +134,7 @@ impl Frames {
     /// them changed.
     pub(super) unsafe fn over(start: NonNull<u8>, count: usize) -> Option<Self> {
         assert!(start.cast::<u64>().is_aligned(), "pages are aligned");
-        Some(Self { memory: Memory::OfStore(Box::default()), start, headers: new_headers(count)? })
+        Some(Self { memory: Memory::OfStore(Box::default()), start, headers: Headers::new(count)? })
     }
 
     /// Returns whether the frames are the store's memory, so that frame *n* is page *n*.
@@ -233,11 +239,3 @@ impl Drop for Frames {
 // The documents state what the headers take where each page of a store has one.
 #[cfg(all(target_arch = "x86_64", not(any(duramen_loom, duramen_machine))))]
 const _: () = assert!(size_of::<CachePadded<Header>>() == 128);
-
-/// Returns `None` when the system cannot provide the memory.
-fn new_headers(count: usize) -> Option<Box<[CachePadded<Header>]>> {
-    let mut headers = Vec::new();
-    headers.try_reserve_exact(count).ok()?;
-    headers.extend((0..count).map(|_| CachePadded::new(Header::new())));
-    Some(headers.into())
-}

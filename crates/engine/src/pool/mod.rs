@@ -74,6 +74,7 @@ mod file_pages;
 mod frames;
 mod gate;
 mod growth;
+mod headers;
 mod guard;
 mod latch;
 mod on_fetch;
