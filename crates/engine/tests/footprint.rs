@@ -19,11 +19,14 @@ const TIME_IN_MEMORY: Duration = Duration::from_millis(5 * 2);
 /// Names the place of the database for the process that is measured.
 const PLACE: &str = "DURAMEN_FOOTPRINT";
 
-/// Returns the memory of this process in bytes.
+/// Returns the memory of this process in bytes, without the pages of the program itself.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    };
+    of("RssAnon:") + of("RssShmem:")
 }
 
 /// Returns the bytes that files take up on the disk.

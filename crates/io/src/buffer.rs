@@ -9,13 +9,12 @@ use duramen_types::BLOCK_SIZE;
 /// Zeroed heap memory whose address and length are multiples of [`BLOCK_SIZE`].
 #[derive(Debug)]
 pub struct AlignedBuf {
-    memory: NonNull<u8>,
-    /// The first address in `memory` with the alignment.
     start: NonNull<u8>,
     len: usize,
 }
 
-/// From this size on, a buffer takes memory as it is used.
+/// From this size on, a buffer is a mapping of its own: it takes memory as it is used, and gives
+/// it back to the system.
 const LARGE: usize = 128 << 10;
 
 // SAFETY: the buffer owns its memory and lends it under the usual borrow rules.
@@ -28,22 +27,18 @@ impl AlignedBuf {
     pub fn zeroed(len: usize) -> Self {
         let len = len.max(1).next_multiple_of(BLOCK_SIZE);
         let layout = Self::layout(len);
-        // SAFETY: the layout has a non-zero size.
-        let memory = unsafe { alloc_zeroed(layout) };
-        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
-        // SAFETY: less than a block is skipped, and if anything is, the memory is a block longer.
-        let start = unsafe { memory.add(memory.as_ptr().align_offset(BLOCK_SIZE)) };
-        Self { memory, start, len }
+        let memory = if len >= LARGE {
+            map(len)
+        } else {
+            // SAFETY: the layout has a non-zero size.
+            unsafe { alloc_zeroed(layout) }
+        };
+        let Some(start) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        Self { start, len }
     }
 
-    /// Returns what is allocated for `len` bytes. With an alignment, the allocator would write the
-    /// zeros; without one, it takes fresh zero pages from the system.
     fn layout(len: usize) -> Layout {
-        let layout = match len >= LARGE {
-            true => Layout::array::<u8>(len + BLOCK_SIZE).ok(),
-            false => Layout::from_size_align(len, BLOCK_SIZE).ok(),
-        };
-        layout.expect("buffers are far smaller than the address space")
+        Layout::from_size_align(len, BLOCK_SIZE).expect("buffers are far smaller than the address space")
     }
 }
 
@@ -65,7 +60,23 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.len)) }
+        if self.len >= LARGE {
+            // SAFETY: mapped in `zeroed` with this length, and the borrow rules ensure that no slice
+            // of it is left.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        } else {
+            // SAFETY: allocated in `zeroed` with this very layout.
+            unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+        }
     }
+}
+
+/// Maps `len` bytes of zeros; returns null when there is no memory. A page of the system is a block
+/// or a multiple of one.
+fn map(len: usize) -> *mut u8 {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping where the system likes; the result is checked.
+    let memory =
+        unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    if memory == libc::MAP_FAILED { std::ptr::null_mut() } else { memory.cast() }
 }

@@ -129,7 +129,9 @@ fn a_file_that_has_lost_its_end_is_damaged() {
         let opened = Log::open(&arc(&image), &options, DATABASE, None);
         match opened {
             Ok(_) => assert!(!is_damaged, "{len}"),
-            Err(WalError::Corrupt { segment: 0, offset, .. }) => assert!(is_damaged && offset == len, "{len}: {offset}"),
+            Err(WalError::Corrupt { segment: 0, offset, .. }) => {
+                assert!(is_damaged && offset == len, "{len}: {offset}")
+            }
             Err(other) => panic!("{len}: {other}"),
         }
     }

@@ -38,7 +38,11 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_ne
     }
     let store = Store { pool: opened.pool, space: Space::new(1), scheme: opened.scheme };
     let engine = Arc::new(Engine::new((disk, home), options, control_file, store, locks, opened.shortfall));
-    engine.generations().begin()?;
+    // The checkpoint begins the second generation of a new database, in which nothing has changed.
+    let has_log = engine.scheme().log().is_some();
+    if !(is_new && has_log) {
+        engine.generations().begin()?;
+    }
     let control = engine.control.lock().control;
     let mut report = (opened.recover)(&(Arc::clone(&engine) as _), control)?;
     engine.checkpoint()?;

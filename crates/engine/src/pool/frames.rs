@@ -9,7 +9,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use duramen_io::{HUGE_PAGE, prefer_huge_pages};
-use duramen_sync::atomic::{AtomicBool, AtomicU64};
+use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{CachePadded, Mutex, Striped};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
@@ -80,6 +80,8 @@ pub(super) struct Frames {
     /// The first frame: the first address in `memory` with the required alignment.
     start: NonNull<u8>,
     headers: Headers,
+    /// No frame from this number on has ever had a page. Grows under the lock of the free frames.
+    used: AtomicUsize,
 }
 
 /// The memory that the frames lie in.
@@ -122,7 +124,7 @@ impl Frames {
             // SAFETY: within the memory.
             prefer_huge_pages(unsafe { start.add(HUGE_PAGE) }, len);
         }
-        Some(Self { memory: Memory::Own(memory, layout), start, headers })
+        Some(Self { memory: Memory::Own(memory, layout), start, headers, used: AtomicUsize::new(0) })
     }
 
     /// Makes frames of the `count` pages of a store that lie in memory from `start` on.
@@ -134,7 +136,8 @@ impl Frames {
     /// them changed.
     pub(super) unsafe fn over(start: NonNull<u8>, count: usize) -> Option<Self> {
         assert!(start.cast::<u64>().is_aligned(), "pages are aligned");
-        Some(Self { memory: Memory::OfStore(Box::default()), start, headers: Headers::new(count)? })
+        let (memory, headers) = (Memory::OfStore(Box::default()), Headers::new(count)?);
+        Some(Self { memory, start, headers, used: AtomicUsize::new(count) })
     }
 
     /// Returns whether the frames are the store's memory, so that frame *n* is page *n*.
@@ -170,6 +173,18 @@ impl Frames {
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.headers.len()
+    }
+
+    /// Records that `frame` is about to have a page. The caller holds the lock of the free frames.
+    pub(super) fn note_used(&self, frame: FrameId) {
+        let used = self.used.load(Ordering::Relaxed);
+        self.used.store(used.max(frame.0 as usize + 1), Ordering::Release);
+    }
+
+    /// Returns every frame that has had a page: at least those of all pages that were changed by
+    /// records that the caller knows of.
+    pub(super) fn used_ids(&self) -> impl Iterator<Item = FrameId> + use<> {
+        (0..self.used.load(Ordering::Acquire) as u32).map(FrameId)
     }
 
     /// Returns every frame.

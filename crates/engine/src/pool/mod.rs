@@ -74,8 +74,8 @@ mod file_pages;
 mod frames;
 mod gate;
 mod growth;
-mod headers;
 mod guard;
+mod headers;
 mod latch;
 mod on_fetch;
 mod page_store;
@@ -86,6 +86,7 @@ mod staging;
 mod stamp;
 mod versions;
 mod write_back;
+mod zeroed;
 
 #[cfg(all(test, duramen_loom))]
 mod models;

@@ -165,7 +165,17 @@ impl SegmentHeader {
         let (database, log) = (identity.database, identity.log);
         // One log is written as 0: such logs existed before several logs were possible.
         let logs = if identity.count > 1 { identity.count } else { 0 };
-        Self { database, log, logs, number, start, segment_bytes, ring_bytes: BLOCK, ring: 0, file_bytes: segment_bytes }
+        Self {
+            database,
+            log,
+            logs,
+            number,
+            start,
+            segment_bytes,
+            ring_bytes: BLOCK,
+            ring: 0,
+            file_bytes: segment_bytes,
+        }
     }
 
     /// Writes the header to its place in `file`.
@@ -239,7 +249,8 @@ impl SegmentHeader {
             return Err(corrupt(&format!("the header belongs to segment {:016x}", header.number)));
         }
         let whole = header.segment_bytes.is_multiple_of(BLOCK) && (2 * BLOCK..=1 << 40).contains(&header.segment_bytes);
-        let has_size = header.file_bytes.is_multiple_of(BLOCK) && (BLOCK..=header.segment_bytes).contains(&header.file_bytes);
+        let has_size =
+            header.file_bytes.is_multiple_of(BLOCK) && (BLOCK..=header.segment_bytes).contains(&header.file_bytes);
         if !whole || !has_size || header.start < FIRST_LSN || !(BLOCK..=1 << 40).contains(&header.ring_bytes) {
             return Err(corrupt("the header contains impossible values"));
         }
@@ -284,7 +295,10 @@ mod tests {
         assert_eq!((block[8], SegmentHeader::decode(&block, 5).unwrap()), (2, short));
         for file_bytes in [0, BLOCK + 512, 65536 + BLOCK, u64::MAX] {
             SegmentHeader { file_bytes, ..header() }.encode(&mut block);
-            assert!(matches!(SegmentHeader::decode(&block, 5), Err(WalError::Corrupt { offset: 0, .. })), "{file_bytes}");
+            assert!(
+                matches!(SegmentHeader::decode(&block, 5), Err(WalError::Corrupt { offset: 0, .. })),
+                "{file_bytes}"
+            );
         }
     }
 
@@ -328,7 +342,10 @@ mod tests {
         for number in [(1 << 44) - 1, u64::MAX] {
             for segment_bytes in [64 << 20, 1 << 40] {
                 let base = number.wrapping_mul(segment_bytes - BLOCK).wrapping_add(FIRST_LSN.get());
-                assert!(refused(SegmentHeader { number, segment_bytes, file_bytes: segment_bytes, ..header() }, base), "{number} {segment_bytes}");
+                assert!(
+                    refused(SegmentHeader { number, segment_bytes, file_bytes: segment_bytes, ..header() }, base),
+                    "{number} {segment_bytes}"
+                );
             }
         }
     }

@@ -174,7 +174,11 @@ impl SegmentFiles {
         live: BTreeMap<u64, Arc<OpenFiles>>,
         last_bytes: u64,
     ) -> Self {
-        Self { identity, geometry, state: RwLock::new(State { live, last_bytes, written: None, kept: BTreeMap::new() }) }
+        Self {
+            identity,
+            geometry,
+            state: RwLock::new(State { live, last_bytes, written: None, kept: BTreeMap::new() }),
+        }
     }
 
     /// Returns the file that holds `lsn`.
