@@ -1,5 +1,5 @@
-//! P1, P3m and P5 to P8: the schemes of *Storage Management in the NVRAM Era* beside each other, by the
-//! length of a persist barrier, and group commit by the length of its batches.
+//! P1, P3m and P5 to P8: the schemes of *Storage Management in the NVRAM Era* beside each other, by
+//! the length of a persist barrier, and group commit by the length of its batches.
 //!
 //! The same experiments run natively and on the simulated processor of the paper ([`World`]). A
 //! [`ground::Ground`] is where they run, and a [`ground::Site`] a workload's databases there, one

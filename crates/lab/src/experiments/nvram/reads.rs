@@ -1,7 +1,7 @@
 //! P3m: throughput by the latency of reads, with the processor's own caches.
 //!
 //! The paper delays each visit of a page by the misses of a modelled cache of pages. Here the
-//! simulated processor reads the pages in persistent memory themselves, through its caches of lines.
+//! simulated processor reads the pages in persistent memory themselves, through its caches.
 
 use std::time::Duration;
 
