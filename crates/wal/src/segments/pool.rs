@@ -42,9 +42,9 @@ use crate::format::segment::{BLOCK, Geometry, SegmentHeader, directory, segment_
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::retention::Retention;
 
-/// The log's files extend at least this far beyond the reserved bytes: a part of a segment, or this
-/// many bytes.
+/// The log's files extend at least this many bytes beyond the reserved ones...
 const LEAST_AHEAD: u64 = 64 << 10;
+/// ...or this part of a segment, if it is less.
 const LEAST_PART: u64 = 8;
 
 /// Bounds on the number of segments.
