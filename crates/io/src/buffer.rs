@@ -61,8 +61,8 @@ impl DerefMut for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.len >= LARGE {
-            // SAFETY: mapped in `zeroed` with this length, and the borrow rules ensure that no slice
-            // of it is left.
+            // SAFETY: mapped in `zeroed` with this length; the borrow rules ensure that no slice of
+            // it is left.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
         } else {
             // SAFETY: allocated in `zeroed` with this very layout.

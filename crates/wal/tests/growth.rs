@@ -1,5 +1,5 @@
-//! The files of a log grow with it: a new log is small, space is made ahead of need, and closing the
-//! log gives back what the next opening does not need.
+//! The files of a log grow with it: a new log is small, space is made ahead of need, and closing
+//! the log gives back what the next opening does not need.
 #![cfg(not(duramen_loom))]
 
 mod common;

@@ -20,10 +20,10 @@
 //! | 4096 | page size each | the pages, sealed, in the order of their ids above |
 //!
 //! All numbers are little-endian. The file grows to the largest batch that was written; on a full
-//! disk, a batch that has no space is written in parts. The area is valid when magic, version, page size, count and CRC
-//! fit; an invalid area is ignored. The pages of a valid area are always the last ones that were
-//! written in place: a later write of any page would have replaced the area. In version 1, the ids
-//! began at offset 24 and there was no stamp.
+//! disk, a batch that has no space is written in parts. The area is valid when magic, version, page
+//! size, count and CRC fit; an invalid area is ignored. The pages of a valid area are always the
+//! last ones that were written in place: a later write of any page would have replaced the area. In
+//! version 1, the ids began at offset 24 and there was no stamp.
 //!
 //! # Whether a copy is used
 //! Opening reads the area only if the database was not closed in order and the area has the

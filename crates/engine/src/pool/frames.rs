@@ -9,14 +9,11 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use duramen_io::{HUGE_PAGE, prefer_huge_pages};
-use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use duramen_sync::atomic::{AtomicUsize, Ordering};
 use duramen_sync::{CachePadded, Mutex, Striped};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
-use super::headers::Headers;
-use super::latch::Latch;
-use super::recovery_gsn::RecoveryGsn;
-use super::staged_lines::StagedLines;
+use super::headers::{Header, Headers};
 
 /// The number of a frame, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,43 +30,6 @@ impl FrameId {
     #[inline]
     pub(super) const fn get(self) -> u32 {
         self.0
-    }
-}
-
-/// The state of a frame and of the page in it.
-#[derive(Debug)]
-pub(super) struct Header {
-    /// Guards the frame's bytes, and the fields below as their comments say.
-    pub(super) latch: Latch,
-    /// The page in the frame, or 0 for none. Changes only under the exclusive latch, in a section
-    /// that increments the version.
-    pub(super) page: AtomicU64,
-    /// Whether the page is dirty, and from which log record on.
-    pub(super) recovery_gsn: RecoveryGsn,
-    /// The lines that wait for a batch, if the store is staged.
-    pub(super) staged: StagedLines,
-    /// Whether the page was used since the eviction clock last passed.
-    pub(super) referenced: AtomicBool,
-    /// The sequence number of this page's arrival among all pages ever brought into a frame.
-    /// Changes under the same rule as `page`.
-    pub(super) arrival: AtomicU64,
-    /// Combines the arrivals of the page and of the page that it was last found to be a child of;
-    /// see [`super::Optimistic::is_known_child_of`].
-    pub(super) child_of: AtomicU64,
-}
-
-impl Header {
-    #[cfg_attr(not(any(test, duramen_loom, duramen_machine)), allow(dead_code, reason = "zeros are a new header"))]
-    pub(super) fn new() -> Self {
-        Self {
-            latch: Latch::new(),
-            page: AtomicU64::new(0),
-            recovery_gsn: RecoveryGsn::new(),
-            staged: StagedLines::default(),
-            referenced: AtomicBool::new(false),
-            arrival: AtomicU64::new(0),
-            child_of: AtomicU64::new(0),
-        }
     }
 }
 
@@ -250,7 +210,3 @@ impl Drop for Frames {
         }
     }
 }
-
-// The documents state what the headers take where each page of a store has one.
-#[cfg(all(target_arch = "x86_64", not(any(duramen_loom, duramen_machine))))]
-const _: () = assert!(size_of::<CachePadded<Header>>() == 128);

@@ -1,12 +1,52 @@
-//! The headers of all frames. A native build takes the memory of a header from the system when the
+//! The header of a frame, and the headers of all frames. A native build takes the memory of a header from the system when the
 //! frame is first used: a pool has a header of 128 bytes for each frame, and a small database uses
 //! few frames.
 
 use std::ops::Deref;
 
 use duramen_sync::CachePadded;
+use duramen_sync::atomic::{AtomicBool, AtomicU64};
 
-use super::frames::Header;
+use super::latch::Latch;
+use super::recovery_gsn::RecoveryGsn;
+use super::staged_lines::StagedLines;
+
+/// The state of a frame and of the page in it.
+#[derive(Debug)]
+pub(super) struct Header {
+    /// Guards the frame's bytes, and the fields below as their comments say.
+    pub(super) latch: Latch,
+    /// The page in the frame, or 0 for none. Changes only under the exclusive latch, in a section
+    /// that increments the version.
+    pub(super) page: AtomicU64,
+    /// Whether the page is dirty, and from which log record on.
+    pub(super) recovery_gsn: RecoveryGsn,
+    /// The lines that wait for a batch, if the store is staged.
+    pub(super) staged: StagedLines,
+    /// Whether the page was used since the eviction clock last passed.
+    pub(super) referenced: AtomicBool,
+    /// The sequence number of this page's arrival among all pages ever brought into a frame.
+    /// Changes under the same rule as `page`.
+    pub(super) arrival: AtomicU64,
+    /// Combines the arrivals of the page and of the page that it was last found to be a child of;
+    /// see [`super::Optimistic::is_known_child_of`].
+    pub(super) child_of: AtomicU64,
+}
+
+impl Header {
+    #[cfg_attr(not(any(test, duramen_loom, duramen_machine)), allow(dead_code, reason = "zeros are a new header"))]
+    pub(super) fn new() -> Self {
+        Self {
+            latch: Latch::new(),
+            page: AtomicU64::new(0),
+            recovery_gsn: RecoveryGsn::new(),
+            staged: StagedLines::default(),
+            referenced: AtomicBool::new(false),
+            arrival: AtomicU64::new(0),
+            child_of: AtomicU64::new(0),
+        }
+    }
+}
 
 type Slot = CachePadded<Header>;
 
@@ -30,6 +70,10 @@ impl Deref for Headers {
         &self.0
     }
 }
+
+// The documents state what the headers take where each page of a store has one.
+#[cfg(all(target_arch = "x86_64", not(any(duramen_loom, duramen_machine))))]
+const _: () = assert!(size_of::<CachePadded<Header>>() == 128);
 
 #[cfg(not(any(duramen_loom, duramen_machine)))]
 mod imp {
@@ -95,7 +139,7 @@ mod imp {
     #[cfg(test)]
     mod tests {
         use super::*;
-        use crate::pool::frames::Header;
+        use crate::pool::headers::Header;
 
         #[test]
         fn zeros_are_new_headers() {
@@ -114,7 +158,7 @@ mod imp {
     use std::ops::Deref;
 
     use super::Slot;
-    use crate::pool::frames::Header;
+    use crate::pool::headers::Header;
 
     #[derive(Debug)]
     pub(super) struct Slots(Box<[Slot]>);

@@ -104,8 +104,8 @@ impl Growth {
 }
 
 impl Segments {
-    /// Takes over `files`, for which new ones are made in `home`, and the log's start and end. There
-    /// are no spares yet.
+    /// Takes over `files`, for which new ones are made in `home`, and the log's start and end.
+    /// There are no spares yet.
     pub(crate) fn new(
         home: Arc<OpenFiles>,
         files: Arc<SegmentFiles>,
@@ -522,8 +522,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Leaves of the files of a log that ends at `end`, and that no thread writes any more, what the
-    /// next opening needs. No ring holds the end of the log.
+    /// Leaves of the files of a log that ends at `end`, and that no thread writes any more, what
+    /// the next opening needs. No ring holds the end of the log.
     ///
     /// The last segment goes first: at no time is one missing before another.
     pub(crate) fn shrink(&self, end: Lsn) -> Result<()> {
