@@ -248,16 +248,22 @@ impl Segments {
             && !self.ahead_failed.load(Ordering::Relaxed)
     }
 
-    /// Makes space ahead of need, at most one segment. A failure is left to the reservation that
-    /// will need the space.
-    pub(crate) fn add_ahead(&self, end: Lsn) {
+    /// Makes space ahead of need, at most one segment; `end` returns where the log ends. There are
+    /// no pauses any more once half of the space ahead is used up. A failure is left to the
+    /// reservation that will need the space.
+    pub(crate) fn add_ahead(&self, end: impl Fn() -> Lsn) {
         let mut growth = self.growth.lock();
-        if !self.wants_more(end) {
+        if !self.wants_more(end()) {
             return;
         }
-        let target = self.target(end.get().saturating_add(self.reserved()));
+        let needed = || end().get().saturating_add(self.reserved());
+        let hurry = || {
+            let needed = needed();
+            let is_pressed = needed + self.ahead(needed) / 2 > self.limit.load(Ordering::Relaxed);
+            is_pressed || self.hurried.load(Ordering::Relaxed) > 0
+        };
         let may_grow = self.limit.load(Ordering::Relaxed) < self.files.reach() || self.may_add(1);
-        if !(may_grow && self.extend_to(&mut growth, target, true).is_ok()) {
+        if !(may_grow && self.extend_to(&mut growth, self.target(needed()), &hurry).is_ok()) {
             self.ahead_failed.store(true, Ordering::Relaxed);
         }
     }
@@ -283,32 +289,32 @@ impl Segments {
     /// Takes a step of growth because `needed` is not within the limit: generous if the disk has
     /// space for it.
     fn extend(&self, growth: &mut Growth, needed: u64) -> Result<()> {
-        match self.extend_to(growth, self.target(needed), false) {
-            Err(WalError::Disk(disk)) if disk.is_full() => self.extend_to(growth, needed, false),
+        match self.extend_to(growth, self.target(needed), &|| true) {
+            Err(WalError::Disk(disk)) if disk.is_full() => self.extend_to(growth, needed, &|| true),
             extended => extended,
         }
     }
 
     /// Extends the last segment's file towards `target` or, if it is whole, adds a segment; with
-    /// pauses if that is `ahead` of need.
-    fn extend_to(&self, growth: &mut Growth, target: u64, ahead: bool) -> Result<()> {
+    /// pauses as long as `hurry` returns that no thread needs it.
+    fn extend_to(&self, growth: &mut Growth, target: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
         let (geometry, limit) = (self.files.geometry, self.limit.load(Ordering::Relaxed));
         let reach = if limit < self.files.reach() { self.files.reach() } else { limit + geometry.data_bytes() };
         let target = target.clamp(limit + 1, reach).next_multiple_of(BLOCK);
         if limit < self.files.reach() {
-            self.grow_last(geometry.segment_of(limit), target, ahead)?;
+            self.grow_last(geometry.segment_of(limit), target, hurry)?;
         } else {
-            self.add(growth, target, ahead)?;
+            self.add(growth, target, hurry)?;
         }
         self.limit.store(self.files.limit(), Ordering::Release);
         Ok(())
     }
 
     /// Makes the last segment's file reach `target`.
-    fn grow_last(&self, number: u64, target: u64, ahead: bool) -> Result<()> {
+    fn grow_last(&self, number: u64, target: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
         let file = self.home.open(&segment_name(self.log(), number), OpenMode::Existing)?;
         let bytes = self.files.geometry.bytes_up_to(number, target);
-        self.fill(&*file, bytes, ahead).inspect_err(|_| {
+        Self::fill(&*file, bytes, hurry).inspect_err(|_| {
             // What there is of the new part would only take up space.
             let _ = file.set_len(self.files.bytes_of(number));
         })?;
@@ -319,8 +325,7 @@ impl Segments {
     }
 
     /// Fills a file with zeros up to `bytes`, durably.
-    fn fill(&self, file: &dyn File, bytes: u64, ahead: bool) -> Result<()> {
-        let hurry = || !ahead || self.hurried.load(Ordering::Relaxed) > 0;
+    fn fill(file: &dyn File, bytes: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
         throttled_allocate(file, bytes, hurry)?;
         if !planted!(GrowthUnsynced) {
             file.sync()?;
@@ -329,7 +334,7 @@ impl Segments {
     }
 
     /// Adds the next segment, whose file reaches `target` at least.
-    fn add(&self, growth: &mut Growth, target: u64, ahead: bool) -> Result<()> {
+    fn add(&self, growth: &mut Growth, target: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
         let geometry = self.files.geometry;
         let number = geometry.segment_of(self.limit.load(Ordering::Relaxed));
         let (spare, bytes) = match growth.take_spare(number) {
@@ -340,7 +345,7 @@ impl Segments {
             }
             None => {
                 let bytes = geometry.bytes_up_to(number, target);
-                self.make_spare(number, bytes, ahead)?;
+                self.make_spare(number, bytes, hurry)?;
                 self.created.fetch_add(1, Ordering::Relaxed);
                 (number, bytes)
             }
@@ -357,13 +362,13 @@ impl Segments {
     }
 
     /// Makes a durable spare file of `bytes`.
-    fn make_spare(&self, number: u64, bytes: u64, ahead: bool) -> Result<()> {
+    fn make_spare(&self, number: u64, bytes: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
         let (name, disk) = (spare_name(self.log(), number), self.home.disk());
         if disk.exists(&name)? {
             disk.remove(&name)?;
         }
         let file = self.home.open(&name, OpenMode::CreateNew)?;
-        self.fill(&*file, bytes, ahead).inspect_err(|_| {
+        Self::fill(&*file, bytes, hurry).inspect_err(|_| {
             // The rest of it would only take up space; if it cannot be removed either, opening the
             // log does it.
             let _ = disk.remove(&name);
