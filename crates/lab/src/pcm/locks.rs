@@ -194,8 +194,8 @@ mod tests {
         assert!(!locks.acquire(2, 0, Exclusive));
         let mut circle = locks.deadlock(2);
         circle.sort_unstable();
-        assert_eq!(circle, [0, 1, 2], "and not who waits for one of them");
-        assert_eq!(locks.release(1), [0], "a victim's locks go to who waits for them");
+        assert_eq!(circle, [0, 1, 2], "and not the client that waits for one of them");
+        assert_eq!(locks.release(1), [0], "a victim's locks go to the client that waits");
         assert!(locks.deadlock(2).is_empty());
     }
 

@@ -1,9 +1,9 @@
 //! Taking a trace: a store that writes down what transactions do with the rows of its tables.
 //!
-//! It stands between a workload and the engine, so that every build can take traces. The engine runs
-//! the transactions, and thereby decides what they read. Recorded are accesses to rows; where they
-//! are is said by the layout. Tables that are indexes are left out, as are the engine's own trees:
-//! the paper's tuples are rows.
+//! It stands between a workload and the engine, so that every build can take traces. The engine
+//! runs the transactions, and thereby decides what they read. Recorded are accesses to rows; where
+//! they are is said by the layout. Tables that are indexes are left out, as are the engine's own
+//! trees: the paper's tuples are rows.
 
 use std::ops::ControlFlow;
 

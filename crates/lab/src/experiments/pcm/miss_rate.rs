@@ -48,6 +48,17 @@ impl Experiment for MissRate {
             false,
             Run::miss_rate,
         );
-        Ok(Findings { setting: measured.setting.clone(), figures: vec![figure], checks })
+        let mut setting = measured.setting.clone();
+        let lookups = |run: &Run| run.each(run.counts.lookups);
+        setting.push(format!(
+            "Per transaction, at {percent:.2} %, {:.2} requests reach the PCM and {:.2} miss in {LOGGING}; in {BASIC} \
+             {:.2} and {:.2}. A tuple that PCM serves does not bring its page to DRAM, so that the next request for it \
+             reaches the PCM again.",
+            lookups(&largest.logging),
+            largest.logging.each(largest.logging.counts.misses),
+            lookups(&largest.basic),
+            largest.basic.each(largest.basic.counts.misses),
+        ));
+        Ok(Findings { setting, figures: vec![figure], checks })
     }
 }

@@ -203,8 +203,8 @@ impl Buffer {
         self.slots.take().expect("a slot was freed")
     }
 
-    /// Writes the page of the version that was used longest ago back to disk, with all its committed
-    /// units.
+    /// Writes the page of the version that was used longest ago back to disk, with all its
+    /// committed units.
     fn replace(&mut self, medium: &mut impl Medium) {
         let coldest = self.slots.coldest().expect("the PCM has more slots than transactions in progress hold");
         let page = self.granularity.page(self.slots.get(coldest).unit);

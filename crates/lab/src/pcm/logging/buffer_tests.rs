@@ -110,8 +110,8 @@ impl Medium for Durable {
     }
 }
 
-/// Figures 2 and 3 of the paper: a page of a committed transaction is changed, stored and committed,
-/// or taken back.
+/// Figures 2 and 3 of the paper: a page of a committed transaction is changed, stored and
+/// committed, or taken back.
 #[test]
 fn the_example_of_the_paper() {
     let (p5, t2, t3) = (Unit(5), Xid::new(2), Xid::new(3));
@@ -194,9 +194,9 @@ fn the_tuple_used_longest_ago_leaves_with_its_page() {
     assert_eq!((pcm.disk.get(&Unit(0)), buffer.buffered(Page::new(0))), (None, 1));
 }
 
-/// Random transactions of three clients on a few units, with a PCM that is nearly too small: at each
-/// step of each operation a crash must leave exactly what was committed, and real crashes go on
-/// from there.
+/// Random transactions of three clients on a few units, with a PCM that is nearly too small: at
+/// each step of each operation a crash must leave exactly what was committed, and real crashes go
+/// on from there.
 #[test]
 fn a_crash_at_any_step_leaves_exactly_what_was_committed() {
     let (mut steps, mut writes_back, mut crashes, mut aborts) = (0, 0, 0, 0);

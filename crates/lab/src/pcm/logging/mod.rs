@@ -6,9 +6,9 @@
 //!
 //! - A tuple that is in the PCM, of a page that is not in DRAM, is read there, and the page is not
 //!   loaded. If it is changed, the new version goes to the PCM at once.
-//! - The tuple that was used longest ago makes room. All committed tuples of its page leave with it,
-//!   since the page that is written to disk contains them. The page is read from disk first, unless
-//!   DRAM has it without uncommitted changes, or it has never been on disk.
+//! - The tuple that was used longest ago makes room. All committed tuples of its page leave with
+//!   it, since the page that is written to disk contains them. The page is read from disk first,
+//!   unless DRAM has it without uncommitted changes, or it has never been on disk.
 //! - While a transaction is in progress, DRAM keeps the tuples as they were before its changes, so
 //!   that an abort needs no disk. Pages, at the granularity of pages, are discarded instead.
 //!
@@ -81,7 +81,8 @@ impl Logging {
         (buffer, Charged { granularity: *granularity, devices, frames, existing, contents: contents.as_mut() })
     }
 
-    /// Brings the page of `tuple` to DRAM; false when the tuple is in the PCM and need not be there.
+    /// Brings the page of `tuple` to DRAM; false when the tuple is in the PCM and need not be
+    /// there.
     fn fetch(&mut self, tuple: Tuple, devices: &mut Devices) -> bool {
         let page = tuple.page();
         if self.frames.hit(page) {

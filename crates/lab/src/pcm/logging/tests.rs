@@ -40,7 +40,8 @@ fn tuples_are_forced_at_the_commit_and_read_from_the_pcm() {
     run(&mut scheme, &mut devices, 2, &[(Access::Read, 1, 0), (Access::Read, 0, 0), (Access::Read, 0, 1)]);
     let expected = Counts { lookups: 4, misses: 2, reads: 2, ..expected };
     assert_eq!(devices.counts, expected);
-    // One is changed there: the transaction is listed, and the version before stays until it commits.
+    // One is changed there: the transaction is listed, and the version before stays until it
+    // commits.
     run(&mut scheme, &mut devices, 2, &[(Access::Update, 0, 1)]);
     let expected = Counts { lookups: 5, pcm_lines: expected.pcm_lines + 4, ..expected };
     assert_eq!(devices.counts, expected);
