@@ -26,9 +26,9 @@ impl Experiment for DiskIos {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "in a full run with the smallest PCM, the log pool of PCMBasic is full every few hundred transactions, and a \
-             checkpoint writes all dirty pages of DRAM. NoPCM takes no checkpoints here. Without them PCMBasic is below NoPCM: \
-             the setting has the figure",
+            "in a full run with the smallest PCM, the log pool of PCMBasic is full every few hundred transactions, \
+             and a checkpoint writes all dirty pages of DRAM. NoPCM takes no checkpoints here. Without them PCMBasic \
+             is below NoPCM: the setting has the figure",
         )
     }
 
