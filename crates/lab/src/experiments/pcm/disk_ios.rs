@@ -85,7 +85,7 @@ impl Experiment for DiskIos {
             breakdown(&measured),
             measured.lines(
                 "C1-throughput",
-                "Throughput of 50 clients with one disk, in virtual time",
+                "Throughput with one disk, in virtual time",
                 Axis::linear("committed transactions per second"),
                 true,
                 Run::throughput,
