@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use duramen_io::{HUGE_PAGE, prefer_huge_pages};
 use duramen_sync::atomic::{AtomicUsize, Ordering};
-use duramen_sync::{CachePadded, Mutex, Striped};
+use duramen_sync::{Mutex, Striped};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
 use super::headers::{Header, Headers};

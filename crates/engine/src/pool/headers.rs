@@ -1,6 +1,6 @@
-//! The header of a frame, and the headers of all frames. A native build takes the memory of a header
-//! from the system when the frame is first used: a pool has a header of 128 bytes for each frame,
-//! and a small database uses few frames.
+//! The header of a frame, and the headers of all frames. A native build takes the memory of a
+//! header from the system when the frame is first used: a pool has a header of 128 bytes for each
+//! frame, and a small database uses few frames.
 
 use std::ops::Deref;
 
