@@ -64,7 +64,7 @@ mod throttled_allocate;
 pub use buffer::AlignedBuf;
 pub use delay::DelayDisk;
 pub use disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
-pub use huge_pages::{HUGE_PAGE, prefer_huge_pages};
+pub use huge_pages::{HUGE_PAGE, collapse_to_huge_pages, prefer_huge_pages};
 pub use memory::MemoryDisk;
 pub use real::{Backend, RealDisk, RealDiskOptions};
 pub use sim::{CrashChoice, Fault, Pace, SimDisk};

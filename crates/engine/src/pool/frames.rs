@@ -8,7 +8,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use duramen_io::{HUGE_PAGE, prefer_huge_pages};
+use duramen_io::{HUGE_PAGE, collapse_to_huge_pages, prefer_huge_pages};
 use duramen_sync::atomic::{AtomicUsize, Ordering};
 use duramen_sync::{Mutex, Striped};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
@@ -32,6 +32,9 @@ impl FrameId {
         self.0
     }
 }
+
+/// Number of frames in the first huge page.
+const FIRST_HUGE: usize = HUGE_PAGE / PAGE_SIZE;
 
 /// All frames.
 #[derive(Debug)]
@@ -64,8 +67,8 @@ unsafe impl Sync for Frames {}
 impl Frames {
     /// Allocates `count` frames of zeros. A large number of frames starts at a huge-page boundary,
     /// and the operating system is advised to use huge pages. The first use of a frame then commits
-    /// the memory of a whole huge page. The frames that are used first are exempt: a small database
-    /// takes only what it uses.
+    /// the memory of a whole huge page. The frames of the first huge page are exempt until they are
+    /// all used: a small database takes only what it uses.
     ///
     /// Returns `None` when the system cannot provide that much memory.
     pub(super) fn new(count: usize) -> Option<Self> {
@@ -137,8 +140,12 @@ impl Frames {
 
     /// Records that `frame` is about to have a page. The caller holds the lock of the free frames.
     pub(super) fn note_used(&self, frame: FrameId) {
-        let used = self.used.load(Ordering::Relaxed);
-        self.used.store(used.max(frame.0 as usize + 1), Ordering::Release);
+        let before = self.used.load(Ordering::Relaxed);
+        let used = before.max(frame.0 as usize + 1);
+        self.used.store(used, Ordering::Release);
+        if before < FIRST_HUGE && used >= FIRST_HUGE && !self.are_the_store() {
+            collapse_to_huge_pages(self.start, HUGE_PAGE);
+        }
     }
 
     /// Returns every frame that has had a page: at least those of all pages that were changed by
