@@ -57,6 +57,13 @@ pub struct Metrics {
     pub page_writes: u64,
     /// Pages replaced to free frames of the pool.
     pub evictions: u64,
+    /// Snapshots open at this moment.
+    pub snapshots: u64,
+    /// Snapshots that ended because the memory for versions was used up
+    /// ([`crate::Options::version_bytes`]).
+    pub snapshots_too_old: u64,
+    /// Bytes of memory that versions take at this moment.
+    pub version_bytes: u64,
     /// The work that recovery did when the database was opened.
     pub recovery: RecoveryReport,
 }

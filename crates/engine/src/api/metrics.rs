@@ -7,6 +7,7 @@ use crate::scheme::LogService;
 /// Returns what the database has done since it was opened.
 pub(super) fn of(engine: &Engine) -> Metrics {
     let (locks, pool) = (engine.locks.metrics(), engine.store.pool.metrics());
+    let (snapshots, snapshots_too_old) = engine.versions.snapshots();
     let logs = engine.control.lock().control.logs;
     Metrics {
         commits: engine.counters.commits(),
@@ -30,6 +31,9 @@ pub(super) fn of(engine: &Engine) -> Metrics {
         page_reads: pool.reads,
         page_writes: pool.writes,
         evictions: pool.evictions,
+        snapshots,
+        snapshots_too_old,
+        version_bytes: engine.versions.bytes(),
         recovery: *engine.recovery.get().unwrap_or(&RecoveryReport::default()),
     }
 }
