@@ -92,10 +92,11 @@ impl Snapshot {
     /// Returns the position of the snapshot in the order of commits. It shows exactly the commits up
     /// to this position.
     ///
-    /// With a log the position is a global sequence number (GSN), as [`crate::RestoreTo`] takes it,
-    /// and with [`crate::Scheme::NvramGroupCommit`] the number of a batch. With
-    /// [`crate::Scheme::InPlace`], or under [`crate::CommitMode::Async`], it is the number of commits
-    /// since the database was opened.
+    /// With a log the position is a global sequence number (GSN): a restore to the next one
+    /// ([`crate::RestoreTo::Gsn`]) has what the snapshot shows. With
+    /// [`crate::Scheme::NvramGroupCommit`] it is the number of a batch, and with
+    /// [`crate::Scheme::InPlace`] or under [`crate::CommitMode::Async`] the number of commits since
+    /// the database was opened.
     pub fn gsn(&self) -> Gsn {
         self.0.open.at()
     }
@@ -235,6 +236,3 @@ impl Snapshot {
         *self.0.unchanged_below.get_or_init(find)
     }
 }
-
-#[cfg(all(test, not(duramen_loom)))]
-mod tests;

@@ -48,7 +48,7 @@ impl DeferredFrees {
 
 /// Deferred frees that wait for snapshots are logged again when they are this far behind the end of
 /// the log, in bytes.
-const MOVED_AFTER: u64 = 1 << 20;
+const MOVED_AFTER: u64 = 256 << 10;
 
 /// The pages freed so far.
 #[derive(Debug, Default)]
