@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use duramen::pmem::{Domain, Guarantee, Source, Survive, Timing};
-use duramen::{Barriers, BatchOptions, CommitMode, HeapOptions, Options, Scheme};
+use duramen::{Barriers, BatchOptions, CommitMode, HeapOptions, Options, Residence, Scheme};
 
 /// Bytes per second that the paper's memory takes.
 const BANDWIDTH: u64 = 1_500_000_000;
@@ -43,6 +43,8 @@ pub(crate) enum Way {
     InPlace {
         /// The protocol of a change.
         barriers: Barriers,
+        /// Where pages are worked on.
+        residence: Residence,
     },
     /// Pages that change in batches.
     GroupCommit {
@@ -69,12 +71,16 @@ pub(crate) const LAZY: Contender = Contender {
     is_limited: true,
 };
 pub(crate) const IN_PLACE: Contender =
-    Contender { name: "In-Place", way: Way::InPlace { barriers: Barriers::Paper }, is_limited: true };
+    Contender { name: "In-Place", way: in_place(Barriers::Paper, Residence::Cached), is_limited: true };
 pub(crate) const IN_PLACE_FEWEST: Contender = Contender {
     name: "In-Place (fewest barriers)",
-    way: Way::InPlace { barriers: Barriers::Fewest },
+    way: in_place(Barriers::Fewest, Residence::Cached),
     is_limited: true,
 };
+/// Works on the pages in persistent memory themselves.
+#[cfg_attr(not(duramen_machine), allow(dead_code, reason = "used by the machine build"))]
+pub(crate) const IN_PLACE_DIRECT: Contender =
+    Contender { name: "In-Place (direct)", way: in_place(Barriers::Fewest, Residence::Direct), is_limited: false };
 /// Shows what the bandwidth of memory costs a scheme that writes each line twice.
 pub(crate) const IN_PLACE_UNLIMITED: Contender =
     Contender { name: "In-Place (fewest barriers), unlimited bandwidth", is_limited: false, ..IN_PLACE_FEWEST };
@@ -88,6 +94,10 @@ pub(crate) const GROUP_COMMIT_FEWEST: Contender = Contender {
     way: Way::GroupCommit { barriers: Barriers::Fewest, period: None },
     is_limited: true,
 };
+
+const fn in_place(barriers: Barriers, residence: Residence) -> Way {
+    Way::InPlace { barriers, residence }
+}
 
 /// The paper's group commit, with batches of this length.
 pub(crate) const fn group_commit(period: Duration) -> Contender {
@@ -141,10 +151,13 @@ impl Contender {
                 log_segment_bytes: 16 << 20,
                 ..usual
             },
-            Way::InPlace { barriers } => Options {
-                scheme: Scheme::InPlace(HeapOptions { barriers, ..heap_options(heap, sizes.heap, timing) }),
-                ..usual
-            },
+            Way::InPlace { barriers, residence } => {
+                let heap = HeapOptions { barriers, residence, ..heap_options(heap, sizes.heap, timing) };
+                // Pages that are worked on in the heap have no copies.
+                let pool_bytes =
+                    if residence == Residence::Direct { Options::default().pool_bytes } else { sizes.pool };
+                Options { scheme: Scheme::InPlace(heap), pool_bytes, ..usual }
+            }
             Way::GroupCommit { barriers, period } => Options {
                 scheme: Scheme::NvramGroupCommit(
                     HeapOptions { barriers, ..heap_options(heap, sizes.heap + BATCH_LOG, timing) },
@@ -197,7 +210,7 @@ mod tests {
     fn every_contender_has_valid_options_and_a_name_of_its_own() {
         let period = Duration::from_millis(1);
         let sizes = Sizes { pool: 16 << 20, heap: 64 << 20, checkpoint: 1 << 20, period };
-        let all: Vec<Contender> = CONTENDERS.iter().copied().chain([disk_replacement(100)]).collect();
+        let all: Vec<Contender> = CONTENDERS.iter().copied().chain([disk_replacement(100), IN_PLACE_DIRECT]).collect();
         for (at, contender) in all.iter().enumerate() {
             for commit in [CommitMode::Elr, CommitMode::Pipelined] {
                 let timing = contender.timing(Duration::from_micros(1));

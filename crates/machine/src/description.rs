@@ -9,6 +9,8 @@ mod quantity;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use crate::Time;
@@ -215,6 +217,15 @@ impl Description {
     /// Says which field is missing, unknown or makes no machine.
     pub fn from_toml(text: &str) -> Result<Self, DescriptionError> {
         toml::from_str::<file::File>(text).map_err(Box::new)?.into_description()
+    }
+
+    /// Returns the machine with non-volatile memory whose reads take `latency`, and which otherwise
+    /// is as fast as the machine's memory.
+    #[must_use]
+    pub fn with_nvm_reads(mut self, latency: Duration) -> Self {
+        let Self { memory_accept, read_line, write_line, .. } = self;
+        self.nvm = Some(Nvm { latency: latency.into(), write_latency: memory_accept, read_line, write_line });
+        self
     }
 
     /// Returns what the machine is, for people.

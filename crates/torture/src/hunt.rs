@@ -30,6 +30,8 @@ pub enum Suite {
     FlipsOfLog,
     /// Files, rings and pages in the wrong place.
     Misplaced,
+    /// Single pages as they were earlier.
+    StalePages,
     /// Random programs interleaved.
     Programs,
     /// Random histories of lists.
@@ -43,6 +45,7 @@ impl fmt::Display for Suite {
             Self::FlipsOfClosed => f.write_str("bit flips, closed"),
             Self::FlipsOfLog => f.write_str("bit flips, log"),
             Self::Misplaced => f.write_str("misplaced"),
+            Self::StalePages => f.write_str("stale pages"),
             Self::Programs => f.write_str("random programs"),
             Self::Lists => f.write_str("list histories"),
         }
@@ -79,7 +82,7 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
 
 /// Returns the suites that are most likely to notice a bug with the end of the log at this place.
 fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
-    use Suite::{Crash, FlipsOfClosed, FlipsOfLog, Lists, Misplaced, Programs};
+    use Suite::{Crash, FlipsOfClosed, FlipsOfLog, Lists, Misplaced, Programs, StalePages};
     match bug {
         Bug::SkipLogSync | Bug::AcknowledgeBeforeFlush | Bug::SkipRedo => vec![Crash("bank"), Crash("mixed")],
         Bug::IgnoreLogChecksum => vec![FlipsOfLog, Crash("recycle"), Crash("mixed")],
@@ -107,9 +110,8 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         // Of two seeds, one has instant recovery.
         Bug::PageNotRedoneOnFetch => vec![Crash("mixed"), Crash("bank"), Crash("steal")],
         Bug::CheckpointForgetsUnfinished => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
-        Bug::GenerationIgnored | Bug::StaleAreaPutBack | Bug::VersionsNotCompared | Bug::FencesNotCompared => {
-            vec![Misplaced; 8]
-        }
+        Bug::GenerationIgnored | Bug::StaleAreaPutBack => vec![Misplaced; 8],
+        Bug::VersionsNotCompared | Bug::FencesNotCompared => vec![StalePages; 8],
         // Commits wait for threads that seldom commit, such as the engine's own.
         Bug::StragglerSkipped => vec![Crash("overflow"), Crash("overflow"), Crash("steal"), Crash("overflow"), Lists],
         // Another thread, or the next structure change, stores before the lines are durable.
@@ -236,7 +238,7 @@ fn attempt(suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
                 try_one(&|| specimen.try_damage(&damage))
             })
         }
-        Suite::Misplaced => {
+        Suite::Misplaced | Suite::StalePages => {
             // The remaining contents of an area matter, too.
             let guard = plant(bug);
             let album = Album::make(seed);
@@ -249,8 +251,13 @@ fn attempt(suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
                 }
             };
             let mut rng = Rng::new(seed);
+            let stale = album.stale_pages();
+            if suite == Suite::StalePages && stale.is_empty() {
+                return None;
+            }
             (0..40).find_map(|_| {
-                let misplaced = album.draw(&mut rng);
+                let misplaced =
+                    if suite == Suite::StalePages { rng.pick(&stale).clone() } else { album.draw(&mut rng) };
                 try_one(&|| album.try_one(&misplaced))
             })
         }

@@ -57,6 +57,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &nvram::Recovery(World::Simulated),
     &traced::LinesPerLatch,
     &traced::Latency,
+    &nvram::Reads,
     &traced::Caching,
     &nvram::Barriers(World::Native),
     &nvram::Barriers(World::Simulated),

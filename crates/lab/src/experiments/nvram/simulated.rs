@@ -15,7 +15,7 @@ use crate::experiment::Context;
 use crate::nvm_bed::Job;
 
 /// The processor that the paper used: one socket of six cores, 12 contexts.
-const MACHINE: &str = "xeon-e5645";
+pub(super) const MACHINE: &str = "xeon-e5645";
 
 /// The paper runs 10 to 12 threads, whichever number is best.
 const CLIENTS: &[Clients] = &[Clients::blocking(12), Clients::pipelined(80, 10), Clients::pipelined(96, 12)];

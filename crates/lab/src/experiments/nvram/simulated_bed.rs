@@ -60,7 +60,32 @@ impl Populated {
         barrier: Duration,
         time: Duration,
     ) -> Result<Measured> {
-        self.on_copy(move |job, disk, heap| {
+        self.measure_on(plan(self.machine)?, contender, clients, barrier, time)
+    }
+
+    /// As [`Populated::measure`], where reads of persistent memory take so long and barriers no
+    /// time.
+    pub(super) fn measure_reads(
+        &self,
+        contender: Contender,
+        clients: Clients,
+        latency: Duration,
+        time: Duration,
+    ) -> Result<Measured> {
+        let mut plan = plan(self.machine)?;
+        plan.description = plan.description.with_nvm_reads(latency);
+        self.measure_on(plan, contender, clients, Duration::ZERO, time)
+    }
+
+    fn measure_on(
+        &self,
+        plan: Plan,
+        contender: Contender,
+        clients: Clients,
+        barrier: Duration,
+        time: Duration,
+    ) -> Result<Measured> {
+        self.on_copy(&plan, move |job, disk, heap| {
             let options = contender.options(job.sizes, clients.commit, contender.timing(barrier), heap);
             let db = Db::open_on(disk.handle(), options)?;
             disk.set_timing(&contender.timing(barrier));
@@ -76,7 +101,7 @@ impl Populated {
     /// Runs the workload on a copy with barriers that take no time, drops the database without
     /// closing it, opens it again and audits; returns the microseconds of recovery.
     pub(super) fn interrupt(&self, contender: Contender, clients: Clients, time: Duration) -> Result<(Measured, u64)> {
-        self.on_copy(move |job, disk, heap| {
+        self.on_copy(&plan(self.machine)?, move |job, disk, heap| {
             let options = || contender.options(job.sizes, clients.commit, contender.timing(Duration::ZERO), heap);
             let db = Db::open_on(disk.handle(), options())?;
             disk.set_timing(&contender.timing(Duration::ZERO));
@@ -93,12 +118,15 @@ impl Populated {
     }
 
     /// Runs `work` on the machine, with a copy of the files and of the heap.
-    fn on_copy<T: Clone + 'static>(&self, work: impl FnOnce(Job, NvmDisk, &Path) -> Result<T> + 'static) -> Result<T> {
+    fn on_copy<T: Clone + 'static>(
+        &self,
+        plan: &Plan,
+        work: impl FnOnce(Job, NvmDisk, &Path) -> Result<T> + 'static,
+    ) -> Result<T> {
         let copy = self.copy_of_heap()?;
         let (job, heap) = (self.job, heap_in(copy.path()));
         let disk = finished(self.machine, &self.loaded.outcome)?.clone();
-        let report =
-            duramen_machine::run(&plan(self.machine)?, move || work(job, NvmDisk::new(Arc::new(disk.image())), &heap));
+        let report = duramen_machine::run(plan, move || work(job, NvmDisk::new(Arc::new(disk.image())), &heap));
         finished(self.machine, &report.outcome).cloned()
     }
 
