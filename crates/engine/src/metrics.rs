@@ -18,7 +18,8 @@ pub struct Metrics {
     /// Transactions that were the victim of a deadlock.
     pub deadlocks: u64,
     /// Transactions that have written and have not ended at this moment, including those that the
-    /// last crash left in doubt.
+    /// last crash left in doubt, and without those whose pages are to be freed when no snapshot
+    /// needs them.
     pub writing: u64,
     /// Lock requests that had to wait.
     pub lock_waits: u64,

@@ -293,7 +293,7 @@ fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[Ghost], frees: V
 /// transactions of this thread have left there and no snapshot needs any more.
 fn retire(engine: &Engine, context: &mut Context, at: Gsn, ghosts: Vec<Ghost>, frees: Vec<DeferredFree>) {
     /// Ghosts that a commit purges even if it has deleted nothing.
-    const PURGED: usize = 128;
+    const PURGED: usize = 32;
     let most = PURGED.max(2 * ghosts.len());
     let cleanup = Cleanup { at, first: context.log.first(), ghosts, has_frees: !frees.is_empty() };
     engine.versions.retire(&mut context.versions, cleanup);

@@ -40,6 +40,11 @@ struct Unfreed {
 pub(crate) struct DeferredFrees(Mutex<Vec<Unfreed>>);
 
 impl DeferredFrees {
+    /// Returns how many transactions wait for nothing but snapshots.
+    pub(crate) fn waiting_for_snapshots(&self) -> usize {
+        self.0.lock().iter().filter(|unfreed| !unfreed.at.is_zero()).count()
+    }
+
     /// Returns whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()

@@ -23,8 +23,8 @@ const FREED_AT_ONCE: usize = 64;
 /// transactions.
 const LIMIT_EVERY: usize = 32;
 
-/// Queues of retired transactions.
-const STRIPES: usize = 32;
+/// Queues of retired transactions. A model has few threads, and small stacks.
+const STRIPES: usize = if cfg!(duramen_loom) { 1 } else { 32 };
 
 /// A record as it was before a change.
 #[derive(Clone, Copy, Debug)]
