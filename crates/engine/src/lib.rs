@@ -132,7 +132,7 @@ pub use options::{
     Options, Partition, Residence, Scheme,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
-pub use snapshot::{Cursor, Snapshot, SnapshotScan};
+pub use snapshot::{Cursor, KeyBounds, Snapshot, SnapshotScan};
 pub use storage::catalog::Table;
 pub use timestamp::Timestamp;
 pub use txn::{Commit, KeyRange, Savepoint, Scan, Txn};

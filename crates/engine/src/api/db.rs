@@ -138,11 +138,11 @@ impl Db {
         Txn::begin(self.0.0.take(), isolation)
     }
 
-    /// Opens a snapshot: the database as it is now, without what is not durable yet. Everything that
-    /// was acknowledged before is in it.
+    /// Opens a snapshot: the database as it is now, without what is not durable yet. Everything
+    /// that was acknowledged before is in it.
     ///
-    /// After a crash under [`Options::instant_recovery`] it waits until all in-doubt transactions are
-    /// rolled back.
+    /// After a crash under [`Options::instant_recovery`] it waits until all in-doubt transactions
+    /// are rolled back.
     ///
     /// # Errors
     /// [`Error::InvalidOption`] if [`Options::snapshots`] is off; [`Error::Closed`],

@@ -81,8 +81,8 @@ impl Snapshot {
         Cursor::new(self, table, range)
     }
 
-    /// Returns an iterator over copies of the records whose keys lie in `range`, in ascending order.
-    /// The first error ends it.
+    /// Returns an iterator over copies of the records whose keys lie in `range`, in ascending
+    /// order. The first error ends it.
     pub fn scan(&self, table: &Table, range: impl KeyRange) -> SnapshotScan<'_> {
         SnapshotScan { cursor: self.cursor(table, range), has_failed: false }
     }
@@ -171,9 +171,10 @@ impl<'s> Cursor<'s> {
         let count = node.slot_count();
         let end = match &self.upper {
             Bound::Unbounded => count,
-            Bound::Included(upper) => match node.lower_bound(upper) {
-                (slot, found) => slot + usize::from(found),
-            },
+            Bound::Included(upper) => {
+                let (slot, found) = node.lower_bound(upper);
+                slot + usize::from(found)
+            }
             Bound::Excluded(upper) => node.lower_bound(upper).0,
         };
         let is_unchanged = page::gsn(&self.leaf) < self.snapshot.unchanged_below();

@@ -7,6 +7,7 @@ mod cursor;
 mod split;
 
 pub use cursor::{Cursor, SnapshotScan};
+pub use split::KeyBounds;
 
 use duramen_sync::atomic::AtomicBool;
 use duramen_sync::probe::{Probe, reach};
@@ -26,8 +27,8 @@ use crate::storage::overflow::Reference as OverflowReference;
 use crate::txn::Txn;
 use crate::version::{OpenSnapshot, Version};
 
-/// The database as it was at one moment: after a prefix of its commits, all of them durable. Made by
-/// [`crate::Db::snapshot`].
+/// The database as it was at one moment: after a prefix of its commits, all of them durable. Made
+/// by [`crate::Db::snapshot`].
 ///
 /// A snapshot takes no locks, waits for nobody and stops nobody. What it shows never changes, is
 /// serializable, and contains everything that was acknowledged before the snapshot was made (under
@@ -35,8 +36,8 @@ use crate::version::{OpenSnapshot, Version};
 /// threads; what it needs is kept until the last clone is dropped. A snapshot keeps the database in
 /// use, as a transaction does.
 ///
-/// While it is open, the values from before later changes are kept in memory, one for each record at
-/// most, and deleted records, replaced large values and dropped tables keep their space.
+/// While it is open, the values from before later changes are kept in memory, one for each record
+/// at most, and deleted records, replaced large values and dropped tables keep their space.
 /// [`crate::Options::version_bytes`] limits the memory: the calls of a snapshot that exceeds it
 /// return [`Error::SnapshotTooOld`].
 ///
@@ -89,8 +90,8 @@ impl Snapshot {
         Ok(Self(Arc::new(Inner { engine, open, unchanged_below: OnceLock::new() })))
     }
 
-    /// Returns the position of the snapshot in the order of commits. It shows exactly the commits up
-    /// to this position.
+    /// Returns the position of the snapshot in the order of commits. It shows exactly the commits
+    /// up to this position.
     ///
     /// With a log the position is a global sequence number (GSN): a restore to the next one
     /// ([`crate::RestoreTo::Gsn`]) has what the snapshot shows. With
@@ -143,7 +144,8 @@ impl Snapshot {
         &self.0.engine
     }
 
-    /// Returns the tree of a table that the snapshot shows. A table that was created later is empty.
+    /// Returns the tree of a table that the snapshot shows. A table that was created later is
+    /// empty.
     fn tree_of(&self, table: &Table) -> Result<Tree> {
         let tree = table.tree(&self.engine().tables)?;
         // The handle is invalidated before the drop commits. So a table that was dropped before the
@@ -169,7 +171,8 @@ impl Snapshot {
         }
     }
 
-    /// Reads a key once: first the leaf, then the versions, then whether the leaf is still the same.
+    /// Reads a key once: first the leaf, then the versions, then whether the leaf is still the
+    /// same.
     fn look(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<Option<SlotFlags>, Interrupt> {
         value.clear();
         let leaf = self.engine().store.leaf(tree, key)?;
@@ -199,8 +202,8 @@ impl Snapshot {
         Ok(seen)
     }
 
-    /// Repeats `read` until no other thread interrupts it. The result counts if the snapshot has not
-    /// become too old meanwhile.
+    /// Repeats `read` until no other thread interrupts it. The result counts if the snapshot has
+    /// not become too old meanwhile.
     fn repeat<T>(&self, mut read: impl FnMut() -> Result<T, Interrupt>) -> Result<T> {
         let mut backoff = Backoff::new();
         loop {

@@ -13,14 +13,20 @@ use duramen_types::{PAGE_SIZE, PageId};
 /// The inner nodes of a level that are looked at, at most.
 const MOST_NODES: usize = 64;
 
+/// Where a range of keys begins and ends; it is a [`crate::KeyRange`].
+pub type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// The separators and children of an inner node.
+type Inner = (Vec<Vec<u8>>, Vec<PageId>);
+
 impl Snapshot {
-    /// Returns up to `n` ranges that together contain each key once, in ascending order, for as many
-    /// threads that scan the table. The ranges have about the same number of pages; a small table
-    /// has fewer.
+    /// Returns up to `n` ranges that together contain each key once, in ascending order, for as
+    /// many threads that scan the table. The ranges have about the same number of pages; a small
+    /// table has fewer.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
-    pub fn split(&self, table: &Table, n: usize) -> Result<Vec<(Bound<Vec<u8>>, Bound<Vec<u8>>)>> {
+    pub fn split(&self, table: &Table, n: usize) -> Result<Vec<KeyBounds>> {
         let tree = self.tree_of(table)?;
         let separators = self.separators(tree, n)?;
         let parts = n.clamp(1, separators.len() + 1);
@@ -62,7 +68,7 @@ impl Snapshot {
 
     /// Returns the separators and children of an inner node; `None` if the page is not one, or no
     /// longer.
-    fn inner_node(&self, tree: Tree, id: PageId) -> Result<Option<(Vec<Vec<u8>>, Vec<PageId>)>, Interrupt> {
+    fn inner_node(&self, tree: Tree, id: PageId) -> Result<Option<Inner>, Interrupt> {
         let page = self.engine().store.pool.optimistic(id)?;
         let mut bytes = Vec::with_capacity(PAGE_SIZE);
         page.page().copy_into(0, PAGE_SIZE, &mut bytes);

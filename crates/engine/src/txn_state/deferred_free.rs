@@ -106,8 +106,8 @@ impl Freeing<'_> {
         }
     }
 
-    /// Carries out the deferred frees of a transaction that committed at position `at`, and ends it,
-    /// when no snapshot needs the pages: now, or in [`Self::retry_deferred_frees`].
+    /// Carries out the deferred frees of a transaction that committed at position `at`, and ends
+    /// it, when no snapshot needs the pages: now, or in [`Self::retry_deferred_frees`].
     pub(crate) fn free_when_due(&self, mut log: TxnLog, frees: Vec<DeferredFree>, at: Gsn) {
         let scheme = &*self.store.scheme;
         if !self.is_due(at) && self.lacks_journals() {

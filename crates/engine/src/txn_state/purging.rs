@@ -16,8 +16,8 @@ pub(crate) struct Purging<'e> {
 }
 
 impl Purging<'_> {
-    /// Returns whether a ghost may be purged: no transaction holds or waits for a lock on the key or
-    /// the gap below it, and no snapshot needs its slot. The caller holds the leaf's latch.
+    /// Returns whether a ghost may be purged: no transaction holds or waits for a lock on the key
+    /// or the gap below it, and no snapshot needs its slot. The caller holds the leaf's latch.
     pub(crate) fn is_purgeable(&self, tree: Tree, key: &[u8]) -> bool {
         let is_free = |id| self.locks.is_unlocked(id);
         if !is_free(LockId::record(tree.table, key)) || !is_free(LockId::gap(tree.table, key)) {
@@ -31,8 +31,8 @@ impl Purging<'_> {
     }
 
     /// Purges ghosts that have become due, and takes locks on their tables for this, which keep the
-    /// trees in place. Never waits: what needs a lock that is not free, or log space that is missing,
-    /// is kept for another time.
+    /// trees in place. Never waits: what needs a lock that is not free, or log space that is
+    /// missing, is kept for another time.
     pub(crate) fn purge(&self, locks: &mut TxnLocks, ghosts: Vec<Ghost>) {
         let mut ghosts = ghosts.into_iter();
         let mut kept = Vec::new();

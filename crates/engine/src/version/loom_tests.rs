@@ -19,7 +19,7 @@ const KEY: &[u8] = b"key";
 
 fn model(body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
     builder.max_branches = 100_000;
     builder.check(body);
 }

@@ -26,13 +26,14 @@
 //! to a savepoint needs nothing.
 //!
 //! *Begin.* The registry publishes zero as the oldest position, which keeps everything. Then it
-//! takes S, the horizon, and publishes S. Every commit up to S survives a crash, so a snapshot never
-//! waits for the disk, and shows nothing that could be lost.
+//! takes S, the horizon, and publishes S. Every commit up to S survives a crash, so a snapshot
+//! never waits for the disk, and shows nothing that could be lost.
 //!
-//! *Visible.* A commit is visible at S if its position is S or lower. An active writer is invisible:
-//! its commit will come behind every horizon taken before. A committing one is neither yet, and the
-//! reader tries again; the state lasts for the insertion of one record. The value at S is that of
-//! the oldest node whose writer is invisible, and if there is none, the value on the page.
+//! *Visible.* A commit is visible at S if its position is S or lower. An active writer is
+//! invisible: its commit will come behind every horizon taken before. A committing one is neither
+//! yet, and the reader tries again; the state lasts for the insertion of one record. The value at S
+//! is that of the oldest node whose writer is invisible, and if there is none, the value on the
+//! page.
 //!
 //! *Read.* The reader reads the leaf optimistically, looks for a node, and then *validates the leaf
 //! again*. Without that, a writer that aborts in between, and drops its node, would leave its value
@@ -41,10 +42,10 @@
 //!
 //! # What waits for snapshots
 //! [`VersionStore::reclaimable`] is the smaller of the horizon and the oldest open snapshot. It is
-//! read in this order; [`Registry`](registry) says why. What follows from a commit at position g may
-//! happen when g is reclaimable: the nodes are freed; the ghosts are purged; overflow chains and
-//! trees of dropped tables are freed (`txn_state/deferred_free.rs`). A ghost may be purged when no
-//! node of its key has a writer beyond the reclaimable position: a deletion pushes a node.
+//! read in this order; [`Registry`](registry) says why. What follows from a commit at position g
+//! may happen when g is reclaimable: the nodes are freed; the ghosts are purged; overflow chains
+//! and trees of dropped tables are freed (`txn_state/deferred_free.rs`). A ghost may be purged when
+//! no node of its key has a writer beyond the reclaimable position: a deletion pushes a node.
 //!
 //! # Pruning
 //! A node is the value of the snapshots from the position of the next older node's writer up to,

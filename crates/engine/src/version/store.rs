@@ -486,8 +486,8 @@ impl VersionStore {
     }
 
     /// Returns a GSN such that every page with a lower one has only records as they are at position
-    /// `at`, of an open snapshot. `active` is the least GSN of a first record among the transactions
-    /// in the transaction table, which the caller has read before.
+    /// `at`, of an open snapshot. `active` is the least GSN of a first record among the
+    /// transactions in the transaction table, which the caller has read before.
     pub(crate) fn unchanged_below(&self, at: Gsn, active: Option<Gsn>) -> Gsn {
         if !self.registry.order().is_of_gsns() {
             return Gsn::ZERO;
