@@ -312,7 +312,7 @@ fn every_snapshot_of_a_bank_has_the_same_sum() {
                     if let Some((snapshot, records)) = &kept {
                         assert_eq!(&all_of(snapshot, &table), records, "{}: repeatable for long", way.name);
                     }
-                    if snapshots.fetch_add(1, Ordering::Relaxed) % 8 == 0 {
+                    if snapshots.fetch_add(1, Ordering::Relaxed).is_multiple_of(8) {
                         kept = Some((snapshot, first));
                     }
                 });

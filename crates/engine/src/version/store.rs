@@ -225,9 +225,7 @@ impl VersionStore {
         let bytes = self.bytes.own().1;
         bytes.fetch_add(node.size(), Ordering::Relaxed);
         nodes.push(node);
-        if !planted!(VersionPushedLate) {
-            self.marks[number].store(1, Ordering::Release);
-        }
+        self.marks[number].store(u8::from(!planted!(VersionPushedLate)), Ordering::Release);
         drop(nodes);
         txn.buckets.push(number as u32);
     }
