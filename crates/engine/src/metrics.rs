@@ -18,7 +18,8 @@ pub struct Metrics {
     /// Transactions that were the victim of a deadlock.
     pub deadlocks: u64,
     /// Transactions that have written and have not ended at this moment, including those that the
-    /// last crash left in doubt.
+    /// last crash left in doubt, and without those whose pages are to be freed when no snapshot
+    /// needs them.
     pub writing: u64,
     /// Lock requests that had to wait.
     pub lock_waits: u64,
@@ -57,6 +58,13 @@ pub struct Metrics {
     pub page_writes: u64,
     /// Pages replaced to free frames of the pool.
     pub evictions: u64,
+    /// Snapshots open at this moment.
+    pub snapshots: u64,
+    /// Snapshots that ended because the memory for versions was used up
+    /// ([`crate::Options::version_bytes`]).
+    pub snapshots_too_old: u64,
+    /// Bytes of memory that versions take at this moment.
+    pub version_bytes: u64,
     /// The work that recovery did when the database was opened.
     pub recovery: RecoveryReport,
 }

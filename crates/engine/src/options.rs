@@ -387,6 +387,14 @@ pub struct Options {
     /// management in the NVRAM era, section 4). `None` (default) lets three quarters of the pool
     /// become dirty.
     pub dirty_pages: Option<usize>,
+    /// Keeps the values from before recent changes in memory, for [`crate::Db::snapshot`] (default
+    /// yes). Without them, writing transactions do a little less work.
+    pub snapshots: bool,
+    /// The most memory for these values, in bytes; `None` (default) is an eighth of
+    /// [`Options::pool_bytes`]. If the snapshots that are open need more, the oldest of them end
+    /// with [`Error::SnapshotTooOld`]. What running transactions have replaced, and what is
+    /// committed and not yet hardened, is kept in any case.
+    pub version_bytes: Option<usize>,
     /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
     /// I/O is buffered).
     pub direct_io: bool,
@@ -429,6 +437,8 @@ impl Default for Options {
             run_async_threads: 8,
             cleaner_pages_per_second: None,
             dirty_pages: None,
+            snapshots: true,
+            version_bytes: None,
             direct_io: true,
             io_uring: true,
         }
@@ -478,6 +488,11 @@ impl Options {
     /// [`Options::redo_memory_bytes`], or its default.
     pub(crate) fn redo_memory(&self) -> usize {
         self.redo_memory_bytes.unwrap_or(if self.recovers_instantly() { 1 << 30 } else { 64 << 20 })
+    }
+
+    /// Returns the most memory for versions, in bytes.
+    pub(crate) fn version_memory(&self) -> usize {
+        self.version_bytes.unwrap_or(self.pool_bytes / 8)
     }
 
     /// Returns the options of each log.

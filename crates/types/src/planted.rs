@@ -18,6 +18,7 @@ macro_rules! bugs {
         files { $($(#[$files_doc:meta])* $files:ident,)* }
         schemes { $($(#[$schemes_doc:meta])* $schemes:ident,)* }
         regions { $($(#[$regions_doc:meta])* $regions:ident,)* }
+        snapshots { $($(#[$snapshots_doc:meta])* $snapshots:ident,)* }
     ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +30,7 @@ macro_rules! bugs {
             $($(#[$files_doc])* $files,)*
             $($(#[$schemes_doc])* $schemes,)*
             $($(#[$regions_doc])* $regions,)*
+            $($(#[$snapshots_doc])* $snapshots,)*
         }
 
         impl Bug {
@@ -41,6 +43,7 @@ macro_rules! bugs {
                 $(Bug::$files,)*
                 $(Bug::$schemes,)*
                 $(Bug::$regions,)*
+                $(Bug::$snapshots,)*
             ];
             /// Those that show when the power goes off, data is damaged, or transactions meet in
             /// any way.
@@ -58,6 +61,8 @@ macro_rules! bugs {
             pub const SCHEMES: &'static [Bug] = &[$(Bug::$schemes,)*];
             /// Those that show in a heap with atomic regions.
             pub const REGIONS: &'static [Bug] = &[$(Bug::$regions,)*];
+            /// Those that show when snapshots are read while transactions write.
+            pub const SNAPSHOTS: &'static [Bug] = &[$(Bug::$snapshots,)*];
         }
     };
 }
@@ -261,6 +266,22 @@ bugs! {
         EndedBeforeUndone,
         /// Lines have any number of writers.
         LinesNotOwned,
+    }
+    snapshots {
+        /// Readers do not find the versions of a transaction before it commits.
+        VersionPushedLate,
+        /// A commit is published before its record is in the log.
+        CommitPublishedEarly,
+        /// A reader does not check whether the leaf changed while it looked for versions.
+        LeafNotRevalidated,
+        /// A ghost is purged although a snapshot needs its slot.
+        GhostPurgedUnderSnapshot,
+        /// An overflow chain is freed although a snapshot needs it.
+        ChainFreedUnderSnapshot,
+        /// A snapshot shows commits that are not hardened.
+        HorizonBeyondDurable,
+        /// Pruning forgets the open snapshots.
+        PrunedTooMuch,
     }
 }
 
