@@ -7,6 +7,7 @@ use crate::scheme::LogService;
 /// Returns what the database has done since it was opened.
 pub(super) fn of(engine: &Engine) -> Metrics {
     let (locks, pool) = (engine.locks.metrics(), engine.store.pool.metrics());
+    let pool_tier = engine.store.pool.tier_metrics();
     let logs = engine.control.lock().control.logs;
     Metrics {
         commits: engine.counters.commits(),
@@ -21,6 +22,7 @@ pub(super) fn of(engine: &Engine) -> Metrics {
         log_partition: logs.partition,
         log: engine.scheme().log().map(LogService::stats).unwrap_or_default(),
         heap: engine.scheme().heap(),
+        page_tier: pool_tier,
         disk: engine.disk.counters(),
         backend: engine.disk.backend(),
         pool_pages: engine.store.pool.frames() as u64,

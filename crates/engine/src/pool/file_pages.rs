@@ -54,6 +54,13 @@ impl FilePages {
         })
     }
 
+    /// Records that the pages of the batch are durable, here or in a tier above.
+    pub(super) fn note_versions(&self, batch: &Batch) {
+        if let Some(versions) = &self.versions {
+            versions.note(batch.pages());
+        }
+    }
+
     fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
         PoolError::corrupt(page, damage, defect, self.location())
     }
@@ -142,9 +149,7 @@ impl PageWriter for FilePages {
             self.data.sync()?;
         }
         drop(area);
-        if let Some(versions) = &self.versions {
-            versions.note(batch.pages());
-        }
+        self.note_versions(batch);
         Ok(())
     }
 
