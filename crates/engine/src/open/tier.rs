@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 
 use duramen_io::{AlignedBuf, Backend, Disk, File, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
-use duramen_types::{BLOCK_SIZE, crc32c};
+use duramen_types::{BLOCK_SIZE, PageId, crc32c};
 
 use super::files::{TIER, TIER_NEW, TIER_PAGES};
-use crate::checkpoint::control::Control;
+use crate::checkpoint::control::{Control, ControlFile};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::pool::{REMEDY, Slots, Stamp};
@@ -72,6 +72,16 @@ pub(crate) fn remove(disk: &Arc<dyn Disk>, options: &Options, control: &Control)
     let (home, name) = home(disk, options, control, place.as_deref())?;
     home.remove(&name)?;
     Ok(home.sync_directory("")?)
+}
+
+/// Returns the page as the tier of a closed database has it; `None` if it is not in a tier.
+pub(crate) fn page(disk: &dyn Disk, page: PageId) -> Result<Option<AlignedBuf>> {
+    if !disk.exists(TIER)? {
+        return Ok(None);
+    }
+    let control = ControlFile::open(disk)?.control;
+    let place = read(disk, &control)?;
+    Ok(existing(&disk.handle(), &Options::default(), &control, place.as_deref())?.page(page)?)
 }
 
 fn resize(slots: &mut Slots, wanted: u32, control: &Control) -> Result<()> {

@@ -116,8 +116,7 @@ impl Map {
     /// Returns up to `count` pages that were used least recently, with their slots, in the order of
     /// their numbers.
     pub(super) fn coldest(&self, count: usize) -> Vec<(PageId, Slot)> {
-        let mut pages: Vec<_> =
-            self.order.values().take(count).map(|page| (*page, self.current[page].slot)).collect();
+        let mut pages: Vec<_> = self.order.values().take(count).map(|page| (*page, self.current[page].slot)).collect();
         pages.sort_unstable();
         pages
     }

@@ -100,7 +100,8 @@ impl TieredPages {
     fn write_back(&self, leaving: &mut Batch) -> Result<(), PoolError> {
         let (coldest, old) = {
             let map = self.map.lock();
-            let coldest = map.coldest(BATCH_PAGES);
+            // A small tier keeps most of its pages.
+            let coldest = map.coldest(BATCH_PAGES.min(self.slots.count() as usize / 4));
             let old = map.old_slots(&coldest);
             (coldest, old)
         };

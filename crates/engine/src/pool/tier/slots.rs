@@ -56,9 +56,6 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// The fewest slots that a tier works with.
-    pub(crate) const FEWEST: u32 = 16;
-
     /// Returns the number of slots in a tier of so many bytes.
     pub(crate) fn count_in(bytes: u64) -> u32 {
         u32::try_from(bytes.saturating_sub(BLOCK_SIZE as u64) / PAGE_SIZE as u64).unwrap_or(u32::MAX)
@@ -159,6 +156,15 @@ impl Slots {
             }
         }
         Ok(found)
+    }
+
+    /// Returns the newest version of a page; `None` if no slot has one.
+    pub(crate) fn page(&self, page: PageId) -> Result<Option<AlignedBuf>, PoolError> {
+        let versions = self.find()?.into_iter().filter(|found| found.page == page);
+        let Some(newest) = versions.max_by_key(|found| found.gsn) else { return Ok(None) };
+        let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+        self.file.read_at(&mut bytes, self.offset(newest.slot))?;
+        Ok(Some(bytes))
     }
 
     /// Fills each buffer with what its slot holds.

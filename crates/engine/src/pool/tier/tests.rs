@@ -20,7 +20,8 @@ impl WalRule for NoLog {
 }
 
 fn tier(disk: &SimDisk, slots: u32) -> TieredPages {
-    let open = |name| disk.open(name, if disk.exists(name).unwrap() { OpenMode::Existing } else { OpenMode::CreateNew });
+    let open =
+        |name| disk.open(name, if disk.exists(name).unwrap() { OpenMode::Existing } else { OpenMode::CreateNew });
     let file = FilePages::new(open("data").unwrap(), open("doublewrite").unwrap(), None, Arc::new(NoLog)).unwrap();
     file.reserve(PageId::new(400)).unwrap();
     let is_new = !disk.exists("tier").unwrap();
