@@ -34,7 +34,7 @@ use crate::health::{Failures, Health};
 use crate::lock::{LockError, LockManager};
 use crate::maintenance::Maintenance;
 use crate::metrics::{Counters, RecoveryReport};
-use crate::options::Options;
+use crate::options::{CommitMode, Options};
 use crate::recovery::{BackgroundRecovery, RecoveryHost, UndoParts};
 use crate::scheme::{LogService, StorageScheme};
 use crate::storage::catalog::Handles;
@@ -42,7 +42,9 @@ use crate::storage::store::Store;
 use crate::txn_state::context_pool::{Context, ContextPool};
 use crate::txn_state::deferred_free::{DeferredFrees, Freeing};
 use crate::txn_state::log::{Missing, TxnLog};
+use crate::txn_state::purging::Purging;
 use crate::txn_state::table::TxnTable;
+use crate::version::{CommitOrder, VersionStore};
 use crate::workers::Workers;
 
 /// A database.
@@ -54,6 +56,7 @@ pub(crate) struct Engine {
     pub(crate) store: Store,
     pub(crate) locks: LockManager,
     pub(crate) txns: TxnTable,
+    pub(crate) versions: VersionStore,
     pub(crate) contexts: ContextPool,
     pub(crate) tables: Handles,
     pub(crate) health: Health,
@@ -87,8 +90,10 @@ impl Engine {
     ) -> Self {
         let contexts = ContextPool::default();
         contexts.set_next_txn(control.control.next_txn);
+        let versions = versions(&options, &store.scheme);
         Self {
             disk,
+            versions,
             workers: Workers::new(options.run_async_threads),
             options,
             control: Mutex::new(control),
@@ -168,7 +173,7 @@ impl Engine {
     /// redone.
     pub(crate) fn checkpoint_clean(&self) -> Result<()> {
         let never = AtomicBool::new(false);
-        self.retry_deferred_frees();
+        self.sweep();
         let finished = self.finish_in_doubt(&never);
         let redone = self.finish_redo(&never);
         self.new_checkpoint().map_or(Ok(()), |checkpoint| checkpoint.take_of_clean_pages()).and(finished).and(redone)
@@ -198,9 +203,26 @@ impl Engine {
             store: &self.store,
             txns: &self.txns,
             deferred: &self.deferred_frees,
+            versions: &self.versions,
             failures: self.failures(),
             maintenance: self,
         }
+    }
+
+    pub(crate) fn purging(&self) -> Purging<'_> {
+        Purging { store: &self.store, locks: &self.locks, versions: &self.versions }
+    }
+
+    /// Clears away all that committed transactions have left and that no snapshot needs any more.
+    pub(crate) fn sweep(&self) {
+        let due = self.versions.collect_all();
+        if !due.ghosts.is_empty() {
+            let mut context = self.context();
+            self.purging().purge(&mut context.locks, due.ghosts);
+            self.locks.release_all(&mut context.locks);
+            self.contexts.recycle(context, &self.locks);
+        }
+        self.retry_deferred_frees();
     }
 
     fn full_log<'e>(&'e self, log: &'e dyn LogService) -> FullLog<'e> {
@@ -238,7 +260,7 @@ impl Engine {
 
 impl Maintenance for Engine {
     fn checkpoint(&self) -> Result<()> {
-        self.retry_deferred_frees();
+        self.sweep();
         self.new_checkpoint().map_or(Ok(()), |checkpoint| checkpoint.take())
     }
 
@@ -280,4 +302,18 @@ impl RecoveryHost for Engine {
             instant_recovery: self.options.recovers_instantly(),
         }
     }
+}
+
+/// Creates the store of versions that the options ask for.
+fn versions(options: &Options, scheme: &Arc<dyn StorageScheme>) -> VersionStore {
+    if !options.snapshots {
+        return VersionStore::off();
+    }
+    let order = if options.commit == CommitMode::Async || scheme.hardened_commits().is_none() {
+        CommitOrder::count()
+    } else {
+        let scheme = Arc::clone(scheme);
+        CommitOrder::Gsns(Box::new(move || scheme.hardened_commits().expect("it depends on the scheme alone")))
+    };
+    VersionStore::new(order, options.version_memory() as u64)
 }

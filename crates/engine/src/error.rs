@@ -73,6 +73,16 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
+    /// The memory for values that only snapshots need ([`crate::Options::version_bytes`]) was used
+    /// up, and this snapshot was the oldest. Open a new one.
+    #[error(
+        "the snapshot at position {at} is too old: keeping it would take more memory than `version_bytes`; open a new \
+         one"
+    )]
+    SnapshotTooOld {
+        /// The position of the latest commit that the snapshot showed.
+        at: Gsn,
+    },
     /// There is no table of this name.
     #[error("there is no table `{name}`; create it with `create_table`")]
     NoSuchTable {

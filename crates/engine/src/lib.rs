@@ -69,6 +69,7 @@
 //! | `storage` | what trees are made of: mini-transactions, free space, large values, the catalog |
 //! | `btree` | ordered keys |
 //! | `lock` | the locks that transactions hold until they end |
+//! | `version` | what records were before recent changes, for snapshots |
 //! | `health` | whether the database is fit for use |
 //! | `txn_state` | the state of each transaction: undo buffer, transaction table, deferred frees |
 //! | `checkpoint` | fuzzy checkpoints, the control file that names them, generations of files |
@@ -77,6 +78,7 @@
 //! | `workers` | threads that run transactions for asynchronous programs |
 //! | `engine` | the parts of a database |
 //! | `txn` | the operations of a transaction |
+//! | `snapshot` | reading a state of the past without locks |
 //! | `open` | opening or creating a database |
 //! | `check` | the full structural check |
 //! | `api` | the database handle |
@@ -109,10 +111,12 @@ mod record;
 mod recovery;
 mod scheme;
 mod sim_cost;
+mod snapshot;
 mod storage;
 mod timestamp;
 mod txn;
 mod txn_state;
+mod version;
 mod workers;
 
 pub use api::db::Db;
@@ -122,12 +126,13 @@ pub use backup::restore::{Restore, RestoreReport};
 pub use backup::{BackupReport, CopyProgress};
 pub use check::CheckReport;
 pub use error::{Error, Result};
-pub use metrics::{HeapMetrics, Metrics, RecoveryReport};
+pub use metrics::{HeapMetrics, Metrics, RecoveryReport, TierMetrics};
 pub use options::{
     Archive, Barriers, BatchOptions, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions,
-    Options, Partition, Residence, Scheme,
+    Options, Partition, Residence, Scheme, TierOptions,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
+pub use snapshot::{Cursor, KeyBounds, Snapshot, SnapshotScan};
 pub use storage::catalog::Table;
 pub use timestamp::Timestamp;
 pub use txn::{Commit, KeyRange, Savepoint, Scan, Txn};

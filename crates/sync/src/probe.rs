@@ -108,6 +108,16 @@ probes! {
     MergeGivenUp,
     /// A ghost was purged.
     GhostPurged,
+    /// A ghost stayed because a snapshot may need its slot.
+    GhostKeptForSnapshot,
+    /// A snapshot read a value that the page no longer has.
+    OlderVersionRead,
+    /// A snapshot met a transaction that was inserting its commit record.
+    CommitUnsettled,
+    /// Versions that no snapshot needs were unlinked from a long chain.
+    VersionsPruned,
+    /// A snapshot was ended because versions took too much memory.
+    SnapshotEnded,
     /// A checkpoint was taken while transactions were active.
     CheckpointUnderLoad,
     /// A transaction that only read waited until the commits that it saw were hardened.

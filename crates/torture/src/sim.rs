@@ -199,11 +199,11 @@ fn document(first: u64, most: u64) -> String {
     format!(
         "# How soon simulations find planted bugs\n\n\
          The table lists the deliberate defects in `crates/types/src/planted.rs`, except those of\n\
-         archives, backups, misplaced files, heaps and atomic regions, which tests find. For each defect\n\
-         it gives the number of seeds that were simulated, from seed {first} on, until one failed that passes\n\
-         without the defect. A defect that {most} seeds do not show counts as not found. The first group\n\
-         concerns durability; the second, from `{:?}` on, concurrency; the third, from\n\
-         `{:?}` on, rings in persistent memory. The figures are the same on every host. This\n\
+         archives, backups, misplaced files, heaps, atomic regions and snapshots, which tests find. For\n\
+         each defect it gives the number of seeds that were simulated, from seed {first} on, until one failed\n\
+         that passes without the defect. A defect that {most} seeds do not show counts as not found. The\n\
+         first group concerns durability; the second, from `{:?}` on, concurrency; the third,\n\
+         from `{:?}` on, rings in persistent memory. The figures are the same on every host. This\n\
          command writes the file:\n\n\
          ```sh\ncargo sim-planted --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
          | bug | seeds | found by | noticed as |\n|---|---|---|---|\n",

@@ -40,7 +40,7 @@ macro_rules! hunts {
 
         #[test]
         fn every_bug_is_hunted() {
-            assert_eq!([$(Bug::$bug),*].as_slice(), [Bug::DURABILITY, Bug::MEMORY, Bug::FILES, Bug::SCHEMES].concat());
+            assert_eq!([$(Bug::$bug),*].as_slice(), [Bug::DURABILITY, Bug::MEMORY, Bug::FILES, Bug::TIER, Bug::SCHEMES].concat());
         }
     };
 }
@@ -78,6 +78,9 @@ hunts! {
     stale_area_put_back: StaleAreaPutBack,
     versions_not_compared: VersionsNotCompared,
     fences_not_compared: FencesNotCompared,
+    older_version_wins: OlderVersionWins,
+    newest_freed_first: NewestFreedFirst,
+    tier_unsynced: TierUnsynced,
     line_forgotten: LineForgotten,
     home_before_journal: HomeBeforeJournal,
     home_unfenced: HomeUnfenced,

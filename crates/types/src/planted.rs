@@ -16,8 +16,10 @@ macro_rules! bugs {
         memory { $($(#[$memory_doc:meta])* $memory:ident,)* }
         archive { $($(#[$archive_doc:meta])* $archive:ident,)* }
         files { $($(#[$files_doc:meta])* $files:ident,)* }
+        tier { $($(#[$tier_doc:meta])* $tier:ident,)* }
         schemes { $($(#[$schemes_doc:meta])* $schemes:ident,)* }
         regions { $($(#[$regions_doc:meta])* $regions:ident,)* }
+        snapshots { $($(#[$snapshots_doc:meta])* $snapshots:ident,)* }
     ) => {
         /// The defects that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,8 +29,10 @@ macro_rules! bugs {
             $($(#[$memory_doc])* $memory,)*
             $($(#[$archive_doc])* $archive,)*
             $($(#[$files_doc])* $files,)*
+            $($(#[$tier_doc])* $tier,)*
             $($(#[$schemes_doc])* $schemes,)*
             $($(#[$regions_doc])* $regions,)*
+            $($(#[$snapshots_doc])* $snapshots,)*
         }
 
         impl Bug {
@@ -39,8 +43,10 @@ macro_rules! bugs {
                 $(Bug::$memory,)*
                 $(Bug::$archive,)*
                 $(Bug::$files,)*
+                $(Bug::$tier,)*
                 $(Bug::$schemes,)*
                 $(Bug::$regions,)*
+                $(Bug::$snapshots,)*
             ];
             /// Those that show when the power goes off, data is damaged, or transactions meet in
             /// any way.
@@ -54,10 +60,14 @@ macro_rules! bugs {
             pub const ARCHIVE: &'static [Bug] = &[$(Bug::$archive,)*];
             /// Those that show when files, rings or pages are older copies, or another database's.
             pub const FILES: &'static [Bug] = &[$(Bug::$files,)*];
+            /// Those that show when the power goes off and pages are in a tier.
+            pub const TIER: &'static [Bug] = &[$(Bug::$tier,)*];
             /// Those that show when pages are kept in persistent memory.
             pub const SCHEMES: &'static [Bug] = &[$(Bug::$schemes,)*];
             /// Those that show in a heap with atomic regions.
             pub const REGIONS: &'static [Bug] = &[$(Bug::$regions,)*];
+            /// Those that show when snapshots are read while transactions write.
+            pub const SNAPSHOTS: &'static [Bug] = &[$(Bug::$snapshots,)*];
         }
     };
 }
@@ -206,6 +216,14 @@ bugs! {
         /// A page is accepted whatever its version, and a descent enters it whatever its fences.
         FencesNotCompared,
     }
+    tier {
+        /// Of several versions of a page in the tier, the oldest counts.
+        OlderVersionWins,
+        /// A page leaves the tier, and older versions of it stay there.
+        NewestFreedFirst,
+        /// Pages count as durable before the tier is synced.
+        TierUnsynced,
+    }
     schemes {
         /// A change within a value does not mark the lines that it changes.
         LineForgotten,
@@ -261,6 +279,22 @@ bugs! {
         EndedBeforeUndone,
         /// Lines have any number of writers.
         LinesNotOwned,
+    }
+    snapshots {
+        /// Readers do not find the versions of a transaction before it commits.
+        VersionPushedLate,
+        /// A commit is published before its record is in the log.
+        CommitPublishedEarly,
+        /// A reader does not check whether the leaf changed while it looked for versions.
+        LeafNotRevalidated,
+        /// A ghost is purged although a snapshot needs its slot.
+        GhostPurgedUnderSnapshot,
+        /// An overflow chain is freed although a snapshot needs it.
+        ChainFreedUnderSnapshot,
+        /// A snapshot shows commits that are not hardened.
+        HorizonBeyondDurable,
+        /// Pruning forgets the open snapshots.
+        PrunedTooMuch,
     }
 }
 

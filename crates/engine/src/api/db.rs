@@ -14,6 +14,7 @@ use crate::metrics::Metrics;
 use crate::open;
 use crate::options::{Isolation, LogDevice, Options, Scheme};
 use crate::record::{DeferredFree, Tree};
+use crate::snapshot::Snapshot;
 use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY, Table};
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::txn::Txn;
@@ -135,6 +136,19 @@ impl Db {
     /// Begins a transaction of a given isolation level.
     pub fn begin_with(&self, isolation: Isolation) -> Txn {
         Txn::begin(self.0.0.take(), isolation)
+    }
+
+    /// Opens a snapshot: the database as it is now, without what is not durable yet. Everything
+    /// that was acknowledged before is in it.
+    ///
+    /// After a crash under [`Options::instant_recovery`] it waits until all in-doubt transactions
+    /// are rolled back.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`] if [`Options::snapshots`] is off; [`Error::Closed`],
+    /// [`Error::Poisoned`].
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::open(self.0.0.take())
     }
 
     /// Finds a table, or creates it; the table is durable on return.
@@ -290,6 +304,19 @@ impl Db {
         self.engine().checkpoint_clean()
     }
 
+    /// Writes the pages of the page tier to the data file, and removes the tier
+    /// ([`crate::Options::page_tier`]). Transactions continue, but no page is written for them
+    /// meanwhile. Returns whether there was a tier.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Poisoned`]; the tier is then still needed.
+    pub fn drain_page_tier(&self) -> Result<bool> {
+        let engine = self.engine();
+        engine.health.check_process()?;
+        let control = engine.control.lock().control;
+        engine.store.pool.drain_tier(&mut || open::tier::remove(&engine.disk, &engine.options, &control))
+    }
+
     /// Returns a warning for people if acknowledged commits survive less than a power cut, because
     /// of the kind of memory that the log's ring uses ([`crate::LogDevice::Nvm`]).
     pub fn log_shortfall(&self) -> Option<String> {
@@ -346,6 +373,7 @@ impl Db {
         if engine.health.is_closed() {
             return Err(Error::Closed);
         }
+        engine.versions.end_all();
         let written = engine.checkpoint_clean();
         engine.stop();
         written.and(engine.scheme().close())?;

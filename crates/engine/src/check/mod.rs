@@ -73,7 +73,7 @@ pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
     // Both calls may change the number of pages. A failure has put the database out of service, but
     // its present state can still be examined.
     let _ = engine.finish_in_doubt(&AtomicBool::new(false));
-    engine.retry_deferred_frees();
+    engine.sweep();
     let pool = &engine.store.pool;
     let mut checker = Checker::new(&engine.store, pool.location());
     // Pages that a committed transaction could not free yet, for lack of log space, are no leak.

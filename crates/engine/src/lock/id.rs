@@ -77,7 +77,7 @@ impl LockId {
 
     /// Returns a number below 2^`bits`; ids that differ in any bit probably get different numbers.
     #[inline]
-    pub(super) const fn bucket(self, bits: u32) -> usize {
+    pub(crate) const fn bucket(self, bits: u32) -> usize {
         // Two shifts: for zero bits, a single shift by 64 would be undefined.
         (self.0.wrapping_mul(MIX[3]) >> 1 >> (63 - bits)) as usize
     }

@@ -14,6 +14,7 @@ mod in_heap;
 mod marker;
 mod parts;
 mod start;
+pub(crate) mod tier;
 mod with_log;
 
 use std::path::Path;

@@ -7,10 +7,11 @@ use duramen_wal::{Known, Log, LogDevice, WalOptions};
 
 use super::files::{DATA, DOUBLE_WRITE, VERSIONS};
 use super::parts::Opened;
+use super::tier;
 use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
 use crate::error::Result;
 use crate::options::Options;
-use crate::pool::{FilePages, FoundArea, Pool, PoolConfig, Versions, WalRule};
+use crate::pool::{FilePages, FoundArea, PageStore, Pool, PoolConfig, TieredPages, Versions, WalRule};
 use crate::pre_block_hook::PreBlockHook;
 use crate::recovery;
 use crate::scheme::WalScheme;
@@ -92,7 +93,11 @@ pub(super) fn open(
         ..PoolConfig::default()
     };
     let pages = FilePages::new(Arc::clone(&data), double_write, Some(versions), Arc::clone(&rule))?;
-    let pool = Pool::new(config, Arc::new(pages), PreBlockHook::new(move || rule.before_blocking()))?;
+    let pages: Arc<dyn PageStore> = match tier::open(disk, options, &control)? {
+        Some(slots) => Arc::new(TieredPages::new(pages, slots)?),
+        None => Arc::new(pages),
+    };
+    let pool = Pool::new(config, pages, PreBlockHook::new(move || rule.before_blocking()))?;
     // The holder of a lock may be waiting for its commit, and that commit for records that the
     // waiting thread has inserted.
     let before_lock_wait = is_in_memory.then(|| {

@@ -446,6 +446,7 @@ impl<'a> Node<&'a [u8]> {
     }
 
     /// Returns the slot's value.
+    #[inline]
     pub(crate) fn value(&self, slot: usize) -> &'a [u8] {
         let off = self.value_off(slot);
         &self.0[off..off + self.value_len(slot)]

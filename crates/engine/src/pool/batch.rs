@@ -81,6 +81,11 @@ impl Batch {
         self.ids.iter().copied().zip(self.bytes[HEADER..].chunks_exact(PAGE_SIZE).map(page::gsn))
     }
 
+    /// Returns the pages with their bytes.
+    pub(super) fn sealed(&self) -> impl Iterator<Item = (PageId, &[u8])> {
+        self.ids.iter().copied().zip(self.bytes[HEADER..].chunks_exact(PAGE_SIZE))
+    }
+
     /// Returns the pages with their offsets in a file that has each page at its number; adjacent
     /// pages are joined.
     pub(super) fn in_place(&self) -> Vec<(u64, &[u8])> {

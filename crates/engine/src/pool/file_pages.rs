@@ -67,6 +67,13 @@ impl FilePages {
         Ok(())
     }
 
+    /// Records that the pages of the batch are durable, here or in a tier above.
+    pub(super) fn note_versions(&self, batch: &Batch) {
+        if let Some(versions) = &self.versions {
+            versions.note(batch.pages());
+        }
+    }
+
     fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
         PoolError::corrupt(page, damage, defect, self.location())
     }
@@ -155,9 +162,7 @@ impl PageWriter for FilePages {
             batch.parts(room).try_for_each(|mut part| self.write_at_once(&area, &mut part))?;
         }
         drop(area);
-        if let Some(versions) = &self.versions {
-            versions.note(batch.pages());
-        }
+        self.note_versions(batch);
         Ok(())
     }
 

@@ -116,6 +116,12 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Returns whether everything up to and including `gsn` survives a crash.
     fn is_hardened(&self, gsn: Gsn) -> bool;
 
+    /// Returns a GSN such that every commit up to it survives a crash, and every commit that is not
+    /// recorded yet will get a higher one; `None` if GSNs do not order commits. It never decreases,
+    /// and is not below the GSN of an acknowledged commit, unless it was acknowledged before it was
+    /// hardened.
+    fn hardened_commits(&self) -> Option<Gsn>;
+
     /// Returns a GSN such that no record so far has a higher one; zero if the scheme orders only
     /// the changes of each page and of each transaction.
     fn latest(&self) -> Gsn;

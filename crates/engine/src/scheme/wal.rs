@@ -124,6 +124,11 @@ impl StorageScheme for WalScheme {
         self.logs.is_hardened(gsn)
     }
 
+    /// With several logs the GSN is that of a sync record, and every later record has a higher one.
+    fn hardened_commits(&self) -> Option<Gsn> {
+        Some(Gsn::new(self.logs.hardened_below().get().saturating_sub(1)))
+    }
+
     fn latest(&self) -> Gsn {
         Gsn::new(self.logs.latest().get() - 1)
     }

@@ -112,6 +112,18 @@ impl Handles {
         handle
     }
 
+    /// Returns the shared handle of a table, if there is one.
+    pub(crate) fn find(&self, id: TableId) -> Option<Table> {
+        self.tables.lock().iter().find(|handle| handle.id() == id).cloned()
+    }
+
+    /// Returns a handle of a dropped table, for snapshots that still show it.
+    pub(crate) fn of_dropped(&self, name: &str, tree: Tree) -> Table {
+        let handle = Table::new(name, tree, &self.opening);
+        handle.mark_dropped();
+        handle
+    }
+
     /// Invalidates every handle of a dropped table.
     pub(crate) fn drop_table(&self, id: TableId) {
         let mut handles = self.tables.lock();

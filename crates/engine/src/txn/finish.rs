@@ -17,16 +17,16 @@ use duramen_types::{Gsn, LogAddress, planted};
 
 use super::Txn;
 use super::commit::Commit;
-use super::write::is_unlocked;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::options::CommitMode;
-use crate::record::{DeferredFree, Tree};
+use crate::record::DeferredFree;
 use crate::sim_cost;
 use crate::timestamp::Timestamp;
 use crate::txn_state::context_pool::Context;
 use crate::txn_state::log::Mark;
 use crate::txn_state::undo::undo_to;
+use crate::version::{Cleanup, Ghost};
 
 impl Txn {
     /// Makes the transaction's changes permanent and visible. When this returns, they survive any
@@ -219,7 +219,9 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     }
     // Only restoring to a point in time uses the commit time.
     let time = engine.options.archive.is_some().then(Timestamp::now);
+    engine.versions.begin_commit(&context.versions);
     let committed = context.log.commit(engine.scheme(), !frees.is_empty(), time);
+    let at = engine.versions.commit(&context.versions, committed.gsn);
     let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: no transaction may depend on changes that may be lost.
         engine.scheme().hurry_hardening(committed.gsn);
@@ -230,7 +232,11 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
         Unhardened { gsn: committed.gsn, own: Some(committed.address) }
     };
     engine.locks.release_fine(&mut context.locks, unhardened.gsn);
-    clear_away(engine, context, &ghosts, frees);
+    if engine.versions.is_on() {
+        retire(engine, context, at, ghosts, frees);
+    } else {
+        clear_away(engine, context, &ghosts, frees);
+    }
     engine.locks.release_all(&mut context.locks);
     engine.counters.committed();
     engine.checkpointer.wake_if_due(committed.end_gsn());
@@ -260,14 +266,14 @@ fn seen(context: &Context, mode: CommitMode) -> Gsn {
 /// trees in place. The outcome of the transaction does not depend on this clean-up: a step that
 /// fails is done later. Ghosts for which the log has no space stay until an insertion needs their
 /// space in the leaf.
-fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)], frees: Vec<DeferredFree>) {
+fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[Ghost], frees: Vec<DeferredFree>) {
     for (tree, key) in ghosts {
         if let Err(error) = engine.reserve_log(&mut context.log, 0) {
             engine.note(error);
             break;
         }
         let mut logged = 0;
-        let purged = engine.store.purge(*tree, key, |key| is_unlocked(engine, *tree, key), &mut logged);
+        let purged = engine.store.purge(*tree, key, |key| engine.purging().is_purgeable(*tree, key), &mut logged);
         context.log.charge(logged);
         if let Err(error) = purged {
             engine.note(error.into());
@@ -282,9 +288,34 @@ fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[(Tree, Vec<u8>)]
     context.log.finish(engine.scheme(), &engine.txns);
 }
 
+/// Leaves to the version store what snapshots may still need of a transaction that committed at
+/// position `at`, takes the transaction out of the transaction table, and clears away what earlier
+/// transactions of this thread have left there and no snapshot needs any more.
+fn retire(engine: &Engine, context: &mut Context, at: Gsn, ghosts: Vec<Ghost>, frees: Vec<DeferredFree>) {
+    /// Ghosts that a commit purges even if it has deleted nothing.
+    const PURGED: usize = 32;
+    let most = PURGED.max(2 * ghosts.len());
+    let cleanup = Cleanup { at, first: context.log.first(), ghosts, has_frees: !frees.is_empty() };
+    engine.versions.retire(&mut context.versions, cleanup);
+    let due = engine.versions.collect(most);
+    if !due.ghosts.is_empty() {
+        engine.purging().purge(&mut context.locks, due.ghosts);
+    }
+    if frees.is_empty() {
+        context.log.finish(engine.scheme(), &engine.txns);
+    } else {
+        let log = std::mem::take(&mut context.log);
+        engine.freeing().free_when_due(log, frees, at);
+    }
+    if due.has_frees {
+        engine.freeing().free_some();
+    }
+}
+
 fn abort(engine: &Engine, context: &mut Context) -> Result<()> {
     let mut ghosts = Vec::new();
     undo_to(&engine.store, context, Mark::default(), &mut |tree, key| ghosts.push((tree, key.to_vec())))?;
+    engine.versions.abort(&mut context.versions);
     if context.log.has_written() {
         let ended = context.log.end(engine.scheme());
         engine.checkpointer.wake_if_due(ended.end_gsn());

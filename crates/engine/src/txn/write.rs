@@ -21,6 +21,7 @@ use crate::storage::overflow::{OverflowWriter, Reference};
 use crate::storage::store::Store;
 use crate::txn_state::context_pool::Context;
 use crate::txn_state::log::TxnLog;
+use crate::version::Before;
 
 /// What a write expects to find at the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -267,6 +268,7 @@ impl Txn {
         }
         let flags = node.flags(slot);
         let free = overflow_chain_of(node.value(slot), flags);
+        engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot));
         context.log.update(engine.scheme(), &engine.txns, &mut leaf, true, |_, out| {
             Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags }.encode(out);
             let operation = out.len();
@@ -297,6 +299,7 @@ fn change_slot<'s>(
         return enlarge(engine, context, leaf, entry);
     }
     let free = overflow_chain_of(node.value(slot), old_flags);
+    engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot));
     context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |leaf, out| {
         let old = Node(leaf).value(slot);
         let (at, old_part, new_part) = difference(old, payload);
@@ -347,6 +350,7 @@ fn insert_slot<'s>(
     if !Node(&leaf[..]).room_for(key.len(), payload.len()) {
         return enlarge(engine, context, leaf, entry);
     }
+    engine.versions.push(&mut context.versions, tree.table, key, Before::Absent);
     context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |_, out| {
         Undo::Insert { tree, key }.encode(out);
         let operation = out.len();
@@ -361,7 +365,7 @@ fn insert_slot<'s>(
 fn enlarge<'s>(engine: &'s Engine, context: &mut Context, leaf: Exclusive<'s>, entry: Entry<'_>) -> Result<Attempt> {
     let (store, Entry { tree, key, payload, .. }) = (&engine.store, entry);
     let mut logged = 0;
-    let enlarged = match store.purge_leaf(leaf, |key| is_unlocked(engine, tree, key)) {
+    let enlarged = match store.purge_leaf(leaf, |key| engine.purging().is_purgeable(tree, key)) {
         Ok(bytes) => {
             logged = bytes;
             Ok(())
@@ -384,9 +388,12 @@ fn again(engine: &Engine, context: &Context, waited: std::result::Result<(), Loc
     }
 }
 
-/// Returns whether no transaction holds or waits for a lock on the key or the gap below it.
-pub(super) fn is_unlocked(engine: &Engine, tree: Tree, key: &[u8]) -> bool {
-    engine.locks.is_unlocked(LockId::record(tree.table, key)) && engine.locks.is_unlocked(LockId::gap(tree.table, key))
+/// Returns the record at a slot as a snapshot sees it that does not see the change to come.
+fn unchanged<'a>(node: &Node<&'a [u8]>, slot: usize) -> Before<'a> {
+    match node.flags(slot) {
+        flags if flags.contains(SlotFlags::GHOST) => Before::Absent,
+        flags => Before::Value(node.value(slot), flags),
+    }
 }
 
 /// Returns the overflow chain that a record refers to. The chain of a ghost belongs to the

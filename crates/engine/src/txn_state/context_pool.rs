@@ -12,6 +12,7 @@ use duramen_types::TxnId;
 
 use super::log::TxnLog;
 use crate::lock::{Age, LockManager, TxnLocks};
+use crate::version::TxnVersions;
 
 /// Number of stores: a power of two.
 const STORES: usize = 64;
@@ -27,6 +28,8 @@ const NUMBERS: u64 = 64;
 pub(crate) struct Context {
     pub(crate) locks: TxnLocks,
     pub(crate) log: TxnLog,
+    /// What the records that it has changed were before.
+    pub(crate) versions: TxnVersions,
     /// A value under construction or just read.
     pub(crate) value: Vec<u8>,
     /// A key just read.
@@ -40,7 +43,13 @@ impl Context {
     }
 
     fn new() -> Self {
-        Self { locks: TxnLocks::new(TxnId::ZERO), log: TxnLog::default(), value: Vec::new(), key: Vec::new() }
+        Self {
+            locks: TxnLocks::new(TxnId::ZERO),
+            log: TxnLog::default(),
+            versions: TxnVersions::default(),
+            value: Vec::new(),
+            key: Vec::new(),
+        }
     }
 }
 

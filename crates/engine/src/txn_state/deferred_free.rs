@@ -11,7 +11,7 @@
 //! a GSN above that of the previous free.
 
 use duramen_sync::Mutex;
-use duramen_types::{Gsn, PageId};
+use duramen_types::{Gsn, PageId, planted};
 
 use crate::btree::MAX_LEVELS;
 use crate::error::{Error, Result};
@@ -21,15 +21,18 @@ use crate::page::{self, Node, PageType, SlotFlags};
 use crate::record::{DeferredFree, Tree};
 use crate::storage::overflow::Reference;
 use crate::storage::store::Store;
+use crate::version::VersionStore;
 
 use super::log::TxnLog;
 use super::table::TxnTable;
 
-/// A committed transaction whose deferred frees could not be completed yet.
+/// A committed transaction whose deferred frees could not be completed yet, or wait for snapshots.
 #[derive(Debug)]
 struct Unfreed {
     log: TxnLog,
     frees: Vec<DeferredFree>,
+    /// The position of the commit, for which snapshots may need the pages; zero if none does.
+    at: Gsn,
 }
 
 /// The committed transactions whose deferred frees could not be completed yet.
@@ -37,11 +40,20 @@ struct Unfreed {
 pub(crate) struct DeferredFrees(Mutex<Vec<Unfreed>>);
 
 impl DeferredFrees {
+    /// Returns how many transactions wait for nothing but snapshots.
+    pub(crate) fn waiting_for_snapshots(&self) -> usize {
+        self.0.lock().iter().filter(|unfreed| !unfreed.at.is_zero()).count()
+    }
+
     /// Returns whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }
 }
+
+/// Deferred frees that wait for snapshots are logged again when they are this far behind the end of
+/// the log, in bytes.
+const MOVED_AFTER: u64 = 256 << 10;
 
 /// The pages freed so far.
 #[derive(Debug, Default)]
@@ -56,6 +68,7 @@ pub(crate) struct Freeing<'e> {
     pub(crate) store: &'e Store,
     pub(crate) txns: &'e TxnTable,
     pub(crate) deferred: &'e DeferredFrees,
+    pub(crate) versions: &'e VersionStore,
     pub(crate) failures: Failures<'e>,
     pub(crate) maintenance: &'e dyn Maintenance,
 }
@@ -87,19 +100,94 @@ impl Freeing<'_> {
             };
             if let Err(error) = result {
                 log.release_reservation(&*self.store.scheme);
-                self.deferred.0.lock().push(Unfreed { log, frees });
+                self.deferred.0.lock().push(Unfreed { log, frees, at: Gsn::ZERO });
                 return Err(self.failures.note(error));
             }
         }
     }
 
-    /// Tries again the frees that [`Self::free_and_end`] has postponed.
-    pub(crate) fn retry_deferred_frees(&self) {
-        let deferred = std::mem::take(&mut *self.deferred.0.lock());
-        for Unfreed { log, frees } in deferred {
+    /// Carries out the deferred frees of a transaction that committed at position `at`, and ends
+    /// it, when no snapshot needs the pages: now, or in [`Self::retry_deferred_frees`].
+    pub(crate) fn free_when_due(&self, mut log: TxnLog, frees: Vec<DeferredFree>, at: Gsn) {
+        let scheme = &*self.store.scheme;
+        if !self.is_due(at) && self.lacks_journals() {
+            // Until it has ended, the transaction keeps a part of the journals.
+            while self.versions.is_needed(at) && self.versions.end_oldest() {}
+            if !self.is_due(at) {
+                scheme.hurry_hardening(at);
+                // A failure is reported to the transactions that wait for the same.
+                let _ = scheme.harden(at, None);
+            }
+        }
+        if self.is_due(at) {
+            // `free_and_end` records a failure, and the clean-up is tried again later.
+            let _ = self.free_and_end(log, frees);
+            return;
+        }
+        log.release_reservation(scheme);
+        self.deferred.0.lock().push(Unfreed { log, frees, at });
+        if self.is_due(at) {
+            // It has become due before it was there to be found.
+            self.retry_deferred_frees();
+        }
+    }
+
+    /// Returns whether no snapshot needs what a commit at this position has replaced.
+    fn is_due(&self, at: Gsn) -> bool {
+        at <= self.versions.reclaimable() || planted!(ChainFreedUnderSnapshot)
+    }
+
+    /// Returns whether a heap has less than half of its journals free.
+    fn lacks_journals(&self) -> bool {
+        self.store.scheme.heap().is_some_and(|heap| heap.journal_bytes_free < heap.journal_bytes / 2)
+    }
+
+    /// Carries out some deferred frees that no snapshot needs any more, for a transaction that has
+    /// found that there are some.
+    pub(crate) fn free_some(&self) {
+        /// Few, because the transaction is not their own.
+        const AT_ONCE: usize = 8;
+        let mut due = self.take_due(AT_ONCE + 1);
+        if due.len() > AT_ONCE {
+            self.deferred.0.lock().extend(due.pop());
+            self.versions.postpone_frees();
+        }
+        for Unfreed { log, frees, .. } in due {
             // A failure postpones the frees again.
             let _ = self.free_and_end(log, frees);
         }
+    }
+
+    /// Tries again the frees that [`Self::free_and_end`] has postponed, and carries out all those
+    /// that no snapshot needs any more. The others move to the end of the log, so that they do not
+    /// keep it.
+    pub(crate) fn retry_deferred_frees(&self) {
+        for Unfreed { log, frees, .. } in self.take_due(usize::MAX) {
+            // A failure postpones the frees again.
+            let _ = self.free_and_end(log, frees);
+        }
+        let end = self.store.scheme.latest().get();
+        for Unfreed { log, frees, .. } in &mut *self.deferred.0.lock() {
+            if log.first().get() + MOVED_AFTER < end {
+                // If the disk is full, the frees stay where they are.
+                let _ = log.repeat_deferred_frees(&*self.store.scheme, frees);
+            }
+        }
+    }
+
+    /// Takes up to `most` transactions from the list whose frees no snapshot needs to wait for.
+    fn take_due(&self, most: usize) -> Vec<Unfreed> {
+        let mut deferred = self.deferred.0.lock();
+        let mut due = Vec::new();
+        if !deferred.is_empty() {
+            let mut rest = Vec::new();
+            for unfreed in deferred.drain(..) {
+                let is_taken = due.len() < most && self.is_due(unfreed.at);
+                if is_taken { due.push(unfreed) } else { rest.push(unfreed) }
+            }
+            *deferred = rest;
+        }
+        due
     }
 
     /// Returns the pages that wait to be freed.

@@ -208,6 +208,11 @@ impl TxnLog {
         self.clock
     }
 
+    /// Returns the GSN of the transaction's first record, or zero.
+    pub(crate) fn first(&self) -> Gsn {
+        if self.entered { self.slot.first() } else { Gsn::ZERO }
+    }
+
     /// Returns whether the transaction has written to the log.
     pub(crate) fn has_written(&self) -> bool {
         self.entered
@@ -258,7 +263,7 @@ impl TxnLog {
         match reserved {
             None | Some(Err(Error::Full { .. })) => {
                 self.give_back_used(scheme);
-                let first = if self.entered { self.slot.first() } else { Gsn::ZERO };
+                let first = self.first();
                 when_full(Missing { bytes: step, txn: self.txn, first, reserved: self.reserved })?;
             }
             Some(other) => other?,

@@ -6,5 +6,6 @@
 pub(crate) mod context_pool;
 pub(crate) mod deferred_free;
 pub(crate) mod log;
+pub(crate) mod purging;
 pub(crate) mod table;
 pub(crate) mod undo;

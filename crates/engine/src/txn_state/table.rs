@@ -192,6 +192,20 @@ impl TxnTable {
         oldest
     }
 
+    /// Returns the GSN of the earliest first record among all transactions entered.
+    pub(crate) fn least_first(&self) -> Option<Gsn> {
+        let mut least: Option<Gsn> = None;
+        for slots in self.stripes.iter() {
+            for slot in slots.lock().iter() {
+                let first = slot.entry().first;
+                if !first.is_zero() && least.is_none_or(|least| first < least) {
+                    least = Some(first);
+                }
+            }
+        }
+        least
+    }
+
     /// Returns the number of transactions entered.
     pub(crate) fn len(&self) -> usize {
         self.stripes.iter().map(|slots| slots.lock().len()).sum()

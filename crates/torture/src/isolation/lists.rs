@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use duramen::{Db, Error, Isolation, Options, Table, Txn};
+use duramen::{Db, Error, Isolation, Options, Snapshot, Table, Txn};
 use duramen_io::{CrashChoice, Fault};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::thread::Parker;
@@ -15,7 +15,7 @@ use crate::circumstances::Circumstances;
 use crate::faults::FAULTS;
 use crate::harness::{Phase, guarded};
 use crate::variant::Variant;
-use crate::workloads::test_options;
+use crate::workloads::{test_options, tier_of};
 use crate::world::World;
 use duramen_test_support::Rng;
 
@@ -170,6 +170,7 @@ fn usual_options(shape: Shape, seed: u64, rng: &mut Rng) -> Options {
         lock_wait_limit: None,
         lock_escalation: *rng.pick(&[1, 3, 1024]),
         group_commit_transactions: rng.within(1..4),
+        page_tier: tier_of(seed),
         ..test_options()
     };
     let slots = rng.within(1..4);
@@ -361,7 +362,16 @@ fn run_threads(shared: &Arc<Shared>, rng: &mut Rng) -> Result<Vec<Record>, Strin
 /// One thread: transaction after transaction, until the last or until the disk is dead.
 fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
+    let mut kept = None;
     for _ in 0..shared.shape.transactions {
+        if rng.percent(12) {
+            match look(shared, rng, &mut kept) {
+                Ok(record) => records.extend(record),
+                Err(Error::Io { .. } | Error::Poisoned { .. }) => break,
+                Err(Error::SnapshotTooOld { .. }) => kept = None,
+                Err(error) => return Err(format!("a snapshot: {error}")),
+            }
+        }
         if rng.percent(if shared.shape.tight { 12 } else { 4 }) {
             match besides(shared, rng) {
                 Err(Error::Io { .. } | Error::Poisoned { .. }) => break,
@@ -434,6 +444,45 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
         }
     }
     Ok(records)
+}
+
+/// Reads all lists in a snapshot, which counts as a transaction that only reads. A snapshot that is
+/// kept must show the same again.
+fn look(shared: &Shared, rng: &mut Rng, kept: &mut Option<(Snapshot, Lists)>) -> Result<Option<Record>, Error> {
+    let all = |snapshot: &Snapshot| -> Result<Lists, Error> {
+        let mut lists = Lists::new();
+        let mut cursor = snapshot.cursor(&shared.table, ..);
+        while let Some((key, value)) = cursor.next()? {
+            let key = ListKey::from_be_bytes(key.try_into().expect("the suite stores two bytes"));
+            lists.insert(key, loaded_list(value, shared.shape.padding));
+        }
+        Ok(lists)
+    };
+    if let Some((snapshot, lists)) = kept {
+        let again = all(snapshot)?;
+        assert_eq!(&again, lists, "the snapshot at {} shows something else than before", snapshot.gsn());
+        let key = rng.within(0..usize::from(shared.shape.keys)) as ListKey;
+        let value = snapshot.get(&shared.table, &stored_key(key))?;
+        let list = value.map(|bytes| loaded_list(&bytes, shared.shape.padding));
+        assert_eq!(list.as_ref(), lists.get(&key), "the snapshot at {} by key and by cursor", snapshot.gsn());
+        if rng.percent(50) {
+            *kept = None;
+        }
+        return Ok(None);
+    }
+    let begun = shared.clock.fetch_add(1, Ordering::SeqCst);
+    let snapshot = shared.db.snapshot()?;
+    let lists = all(&snapshot)?;
+    trace::note(|| format!("a snapshot at {} shows {} lists", snapshot.gsn(), lists.len()));
+    if shared.world.is_unheard() {
+        return Ok(None);
+    }
+    let status = Status::Committed(shared.clock.fetch_add(1, Ordering::SeqCst));
+    let events = vec![Event::Scan(0, ListKey::MAX, lists.clone())];
+    if rng.percent(50) {
+        *kept = Some((snapshot, lists));
+    }
+    Ok(Some(Record { begun, events, status }))
 }
 
 /// Returns the reads of a transaction that do not depend on its own appends.

@@ -79,7 +79,7 @@ impl Hardened {
     /// Returns whether [`Hardened::wait`] would return at once, with success or with an error.
     pub fn is_ready(&self) -> bool {
         match &self.0 {
-            Request::Parts(parts) => parts.first.is_ready() && parts.others.iter().all(Part::is_ready),
+            Request::Parts(parts) => parts.is_ready(),
             Request::Rounds(part) => part.is_ready(),
         }
     }
@@ -97,6 +97,15 @@ impl Future for Hardened {
 }
 
 impl Parts {
+    fn is_ready(&self) -> bool {
+        let mut all = std::iter::once(&self.first).chain(&self.others);
+        let is_ready = all.clone().all(Part::is_ready);
+        if is_ready && self.complete.is_some() && all.all(|part| part.outcome().is_ok()) {
+            self.note();
+        }
+        is_ready
+    }
+
     fn wait(&self) -> Result<()> {
         // The daemons of several logs flush in parallel.
         self.first.wait(if self.others.is_empty() { Ask::SelfFlushing } else { Ask::Requested })?;

@@ -278,9 +278,10 @@ impl Log {
         self.positions_before(gsn).into_iter().enumerate().map(end).collect()
     }
 
-    /// Returns a GSN such that every record below it is known to survive a crash.
+    /// Returns a GSN such that every record below it is known to survive a crash, and every record
+    /// that is inserted later has this GSN or a higher one.
     #[inline]
-    fn hardened_below(&self) -> Gsn {
+    pub fn hardened_below(&self) -> Gsn {
         match &self.several {
             None => Gsn::new(self.streams[0].shared.space.hardened().get()),
             Some(several) => next(several.complete.get()),

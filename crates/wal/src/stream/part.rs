@@ -93,7 +93,7 @@ impl<T: Hardens> Part<T> {
     }
 
     /// Returns the outcome of a request that is ready.
-    fn outcome(&self) -> Result<()> {
+    pub(crate) fn outcome(&self) -> Result<()> {
         match &self.refused {
             Some(error) => Err(error.clone()),
             None if planted!(AcknowledgeBeforeFlush) => Ok(()),

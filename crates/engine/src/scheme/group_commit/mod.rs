@@ -279,6 +279,11 @@ impl StorageScheme for GroupCommit {
         self.inner.acks.durable() >= gsn.get()
     }
 
+    /// The batch is over, so no commit joins it any more.
+    fn hardened_commits(&self) -> Option<Gsn> {
+        Some(Gsn::new(self.inner.acks.durable()))
+    }
+
     fn latest(&self) -> Gsn {
         Gsn::new(self.inner.batch.load(Ordering::Relaxed))
     }

@@ -243,6 +243,10 @@ impl StorageScheme for InPlace {
         true
     }
 
+    fn hardened_commits(&self) -> Option<Gsn> {
+        None
+    }
+
     fn latest(&self) -> Gsn {
         Gsn::ZERO
     }

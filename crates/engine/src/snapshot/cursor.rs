@@ -1,0 +1,249 @@
+//! Reading ranges of a snapshot, a leaf at a time.
+//!
+//! The cursor copies a leaf and validates the copy. Then it looks for the versions of the leaf's
+//! records in the range, and validates the leaf again: the copy, with the older values that it has
+//! found, is what the snapshot shows of this leaf. A leaf that no transaction has changed since
+//! before the snapshot needs no look ([`Snapshot::unchanged_below`]).
+
+use std::ops::Bound;
+
+use duramen_sync::probe::{Probe, reach};
+use duramen_types::{PAGE_SIZE, planted};
+
+use super::Snapshot;
+use crate::error::Result;
+use crate::page::{self, Node, PageBytes, SlotFlags};
+use crate::pool::Interrupt;
+use crate::record::Tree;
+use crate::storage::catalog::Table;
+use crate::txn::KeyRange;
+use crate::version::Version;
+
+/// A record of the current leaf that the snapshot shows.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    slot: u16,
+    flags: SlotFlags,
+    /// Where the value begins and ends in the older values; none if it is the one in the leaf.
+    older: Option<(u32, u32)>,
+}
+
+/// Where the next leaf is looked for.
+#[derive(Debug)]
+enum Next {
+    /// At the first key of the range that is not below this one, or is above it.
+    From { key: Vec<u8>, is_above: bool },
+    /// There is none.
+    End,
+}
+
+/// The records of a range that a snapshot shows, in ascending order. Made by [`Snapshot::cursor`].
+///
+/// It lends keys and values, and copies no value that lies in a leaf. After an error it returns the
+/// error's kind again or continues with the same record; it skips nothing.
+#[derive(Debug)]
+pub struct Cursor<'s> {
+    snapshot: &'s Snapshot,
+    /// The table, until its tree is known.
+    table: Table,
+    tree: Option<Tree>,
+    upper: Bound<Vec<u8>>,
+    next: Next,
+    /// A copy of the current leaf.
+    leaf: Vec<u8>,
+    items: Vec<Item>,
+    /// The item that is returned next.
+    at: usize,
+    /// Older values of the leaf's records.
+    older: Vec<u8>,
+    key: Vec<u8>,
+    /// The large value that is lent at present.
+    large: Vec<u8>,
+}
+
+impl Snapshot {
+    /// Returns a cursor over the records whose keys lie in `range`.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let table = db.table("t")?;
+    /// # db.run(|txn| txn.put(&table, b"apple", b"12"))?;
+    /// let snapshot = db.snapshot()?;
+    /// let mut cursor = snapshot.cursor(&table, b"a"..b"c");
+    /// while let Some((key, value)) = cursor.next()? {
+    ///     assert_eq!((key, value), (&b"apple"[..], &b"12"[..]));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cursor(&self, table: &Table, range: impl KeyRange) -> Cursor<'_> {
+        Cursor::new(self, table, range)
+    }
+
+    /// Returns an iterator over copies of the records whose keys lie in `range`, in ascending
+    /// order. The first error ends it.
+    pub fn scan(&self, table: &Table, range: impl KeyRange) -> SnapshotScan<'_> {
+        SnapshotScan { cursor: self.cursor(table, range), has_failed: false }
+    }
+}
+
+impl<'s> Cursor<'s> {
+    fn new(snapshot: &'s Snapshot, table: &Table, range: impl KeyRange) -> Self {
+        let (lower, upper) = range.into_bounds();
+        let next = match lower {
+            Bound::Included(key) => Next::From { key, is_above: false },
+            Bound::Excluded(key) => Next::From { key, is_above: true },
+            Bound::Unbounded => Next::From { key: Vec::new(), is_above: false },
+        };
+        Self {
+            snapshot,
+            table: table.clone(),
+            tree: None,
+            upper,
+            next,
+            leaf: Vec::with_capacity(PAGE_SIZE),
+            items: Vec::new(),
+            at: 0,
+            older: Vec::new(),
+            key: Vec::new(),
+            large: Vec::new(),
+        }
+    }
+
+    /// Returns the next record, or none at the end of the range.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend")]
+    pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        while self.at == self.items.len() {
+            if !self.fill()? {
+                return Ok(None);
+            }
+        }
+        let item = self.items[self.at];
+        let node = Node(&self.leaf[..]);
+        let bytes = match item.older {
+            None => node.value(item.slot.into()),
+            Some((start, end)) => &self.older[start as usize..end as usize],
+        };
+        let value = if item.flags.contains(SlotFlags::OVERFLOW) {
+            self.large = self.snapshot.overflow_value(self.tree.expect("a leaf was read"), bytes)?;
+            &self.large[..]
+        } else {
+            bytes
+        };
+        key_of(&node, item.slot.into(), &mut self.key);
+        self.at += 1;
+        Ok(Some((&self.key, value)))
+    }
+
+    /// Reads the next leaf; returns whether there is one.
+    fn fill(&mut self) -> Result<bool> {
+        let tree = match self.tree {
+            Some(tree) => tree,
+            None => *self.tree.insert(self.snapshot.tree_of(&self.table)?),
+        };
+        let snapshot = self.snapshot;
+        if matches!(self.next, Next::End) {
+            return Ok(false);
+        }
+        self.next = snapshot.repeat(|| self.read_leaf(tree))?;
+        Ok(true)
+    }
+
+    /// Reads a leaf once; returns where the one behind it begins.
+    fn read_leaf(&mut self, tree: Tree) -> Result<Next, Interrupt> {
+        let Next::From { key, is_above } = &self.next else { return Ok(Next::End) };
+        self.items.clear();
+        self.older.clear();
+        self.leaf.clear();
+        self.at = 0;
+        let engine = self.snapshot.engine();
+        let leaf = engine.store.leaf(tree, key)?;
+        leaf.page().copy_into(0, PAGE_SIZE, &mut self.leaf);
+        leaf.validate()?;
+
+        let node = Node(&self.leaf[..]);
+        let (start, found) = node.lower_bound(key);
+        let start = start + usize::from(found && *is_above);
+        let count = node.slot_count();
+        let end = match &self.upper {
+            Bound::Unbounded => count,
+            Bound::Included(upper) => {
+                let (slot, found) = node.lower_bound(upper);
+                slot + usize::from(found)
+            }
+            Bound::Excluded(upper) => node.lower_bound(upper).0,
+        };
+        let is_unchanged = page::gsn(&self.leaf) < self.snapshot.unchanged_below();
+        for slot in start..end {
+            let flags = node.flags(slot);
+            let mut item = Item { slot: slot as u16, flags, older: None };
+            if !is_unchanged {
+                let from = self.older.len();
+                key_of(&node, slot, &mut self.key);
+                let at = self.snapshot.gsn();
+                match engine.versions.version_at(tree.table, &self.key, at, &mut self.older) {
+                    Version::Current => {}
+                    Version::Absent => continue,
+                    Version::Value(flags) => {
+                        item.flags = flags;
+                        item.older = Some((from as u32, self.older.len() as u32));
+                    }
+                    Version::Unsettled => {
+                        reach(Probe::CommitUnsettled);
+                        self.items.clear();
+                        return Err(Interrupt::Restart);
+                    }
+                }
+            }
+            if item.older.is_some() || !flags.contains(SlotFlags::GHOST) {
+                self.items.push(item);
+            }
+        }
+        if !planted!(LeafNotRevalidated) && leaf.validate().is_err() {
+            self.items.clear();
+            return Err(Interrupt::Restart);
+        }
+        Ok(match (node.upper_fence(), &self.upper) {
+            (None, _) => Next::End,
+            (Some(fence), Bound::Included(upper) | Bound::Excluded(upper)) if fence >= &upper[..] => Next::End,
+            // The fence itself belongs to this leaf.
+            (Some(fence), _) => Next::From { key: [fence, &[0]].concat(), is_above: false },
+        })
+    }
+}
+
+/// Sets `out` to the key of a slot.
+#[inline]
+fn key_of(node: &Node<&[u8]>, slot: usize, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(node.prefix());
+    out.extend_from_slice(node.suffix(slot));
+}
+
+/// Copies of the records of a range. Made by [`Snapshot::scan`].
+#[derive(Debug)]
+pub struct SnapshotScan<'s> {
+    cursor: Cursor<'s>,
+    has_failed: bool,
+}
+
+impl Iterator for SnapshotScan<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.has_failed {
+            return None;
+        }
+        match self.cursor.next() {
+            Ok(found) => found.map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
+            Err(error) => {
+                self.has_failed = true;
+                Some(Err(error))
+            }
+        }
+    }
+}

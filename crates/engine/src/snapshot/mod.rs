@@ -1,0 +1,241 @@
+//! Snapshots: reading the database as it was after a prefix of its commits, without locks.
+//!
+//! `version/mod.rs` has the protocol. This file has the handle and point reads; `cursor.rs` reads
+//! ranges, a leaf at a time; `split.rs` divides a table for several threads.
+
+mod cursor;
+mod split;
+
+pub use cursor::{Cursor, SnapshotScan};
+pub use split::KeyBounds;
+
+use duramen_sync::atomic::AtomicBool;
+use duramen_sync::probe::{Probe, reach};
+use duramen_sync::{Arc, Backoff, OnceLock, Reference};
+use duramen_types::{Gsn, MAX_KEY_LEN, planted};
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::lock::LockId;
+use crate::maintenance::Maintenance;
+use crate::options::Isolation;
+use crate::page::{Node, SlotFlags};
+use crate::pool::{Interrupt, broken};
+use crate::record::Tree;
+use crate::storage::catalog::{self, CATALOG, Table};
+use crate::storage::overflow::Reference as OverflowReference;
+use crate::txn::Txn;
+use crate::version::{OpenSnapshot, Version};
+
+/// The database as it was at one moment: after a prefix of its commits, all of them durable. Made
+/// by [`crate::Db::snapshot`].
+///
+/// A snapshot takes no locks, waits for nobody and stops nobody. What it shows never changes, is
+/// serializable, and contains everything that was acknowledged before the snapshot was made (under
+/// [`crate::CommitMode::Async`] including what is not durable yet). It can be cloned and shared by
+/// threads; what it needs is kept until the last clone is dropped. A snapshot keeps the database in
+/// use, as a transaction does.
+///
+/// While it is open, the values from before later changes are kept in memory, one for each record
+/// at most, and deleted records, replaced large values and dropped tables keep their space.
+/// [`crate::Options::version_bytes`] limits the memory: the calls of a snapshot that exceeds it
+/// return [`Error::SnapshotTooOld`].
+///
+/// ```
+/// # fn main() -> duramen::Result<()> {
+/// let db = duramen::Db::in_memory(duramen::Options::small())?;
+/// let table = db.table("t")?;
+/// db.run(|txn| txn.put(&table, b"key", b"before"))?;
+/// let snapshot = db.snapshot()?;
+/// db.run(|txn| txn.put(&table, b"key", b"after"))?;
+/// assert_eq!(snapshot.get(&table, b"key")?.as_deref(), Some(&b"before"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Snapshot(Arc<Inner>);
+
+const _: () = {
+    const fn is_shared_by_threads<T: Send + Sync>() {}
+    is_shared_by_threads::<Snapshot>();
+};
+
+#[derive(Debug)]
+struct Inner {
+    engine: Reference<Engine>,
+    open: Arc<OpenSnapshot>,
+    /// Pages with lower GSNs have only records as the snapshot shows them; found by the first scan.
+    unchanged_below: OnceLock<Gsn>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.engine.health.is_forked() {
+            return std::mem::forget(self.engine.clone());
+        }
+        self.engine.versions.close(&self.open);
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn open(engine: Reference<Engine>) -> Result<Self> {
+        engine.health.check()?;
+        if !engine.versions.is_on() {
+            let reason = "snapshots need it: open the database with `snapshots: true`".to_owned();
+            return Err(Error::InvalidOption { option: "snapshots", reason });
+        }
+        // The changes of in-doubt transactions have no versions.
+        engine.finish_in_doubt(&AtomicBool::new(false))?;
+        let open = engine.versions.open();
+        Ok(Self(Arc::new(Inner { engine, open, unchanged_below: OnceLock::new() })))
+    }
+
+    /// Returns the position of the snapshot in the order of commits. It shows exactly the commits
+    /// up to this position.
+    ///
+    /// With a log the position is a global sequence number (GSN): a restore to the next one
+    /// ([`crate::RestoreTo::Gsn`]) has what the snapshot shows. With
+    /// [`crate::Scheme::NvramGroupCommit`] it is the number of a batch, and with
+    /// [`crate::Scheme::InPlace`] or under [`crate::CommitMode::Async`] the number of commits since
+    /// the database was opened.
+    pub fn gsn(&self) -> Gsn {
+        self.0.open.at()
+    }
+
+    /// Finds a table that the snapshot shows. If the table has been dropped since, only snapshots
+    /// can use the handle. The first opening of a table waits for a creation or a drop of a table
+    /// that is in progress.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of [`Snapshot::get`] and of a
+    /// transaction's read.
+    pub fn open_table(&self, name: &str) -> Result<Table> {
+        catalog::check_name(name)?;
+        let found = self.table_tree(name)?;
+        let tree = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
+        if let Some(table) = self.engine().tables.find(tree.table) {
+            return Ok(table);
+        }
+        let mut txn = Txn::begin(self.0.engine.clone(), Isolation::Serializable);
+        txn.lock_exclusively(LockId::catalog())?;
+        let now = txn.get_raw(CATALOG, name.as_bytes())?.map(|bytes| catalog::decode(&bytes)).transpose()?;
+        let tables = &self.engine().tables;
+        // The handle is made while the catalog is locked, as that of `Db::open_table`.
+        let table = if now == Some(tree) { tables.intern(name, tree) } else { tables.of_dropped(name, tree) };
+        txn.commit()?;
+        Ok(table)
+    }
+
+    /// Reads the value of `key`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`] if the table was dropped before the snapshot was made;
+    /// [`Error::KeyTooLarge`], [`Error::ForeignTable`]; [`Error::SnapshotTooOld`];
+    /// [`Error::Closed`], [`Error::Io`], [`Error::Corrupt`].
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if key.len() > MAX_KEY_LEN {
+            return Err(Error::KeyTooLarge { len: key.len(), limit: MAX_KEY_LEN });
+        }
+        let tree = self.tree_of(table)?;
+        self.get_in(tree, key)
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+
+    /// Returns the tree of a table that the snapshot shows. A table that was created later is
+    /// empty.
+    fn tree_of(&self, table: &Table) -> Result<Tree> {
+        let tree = table.tree(&self.engine().tables)?;
+        // The handle is invalidated before the drop commits. So a table that was dropped before the
+        // snapshot was made is found here, and the pages of one that is dropped later wait for the
+        // snapshot.
+        if table.check_not_dropped().is_err() && self.table_tree(table.name())? != Some(tree) {
+            return Err(Error::NoSuchTable { name: table.name().to_owned() });
+        }
+        Ok(tree)
+    }
+
+    fn table_tree(&self, name: &str) -> Result<Option<Tree>> {
+        self.get_in(CATALOG, name.as_bytes())?.map(|bytes| catalog::decode(&bytes)).transpose()
+    }
+
+    fn get_in(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        let found = self.repeat(|| self.look(tree, key, &mut value))?;
+        match found {
+            None => Ok(None),
+            Some(flags) if flags.contains(SlotFlags::OVERFLOW) => self.overflow_value(tree, &value).map(Some),
+            Some(_) => Ok(Some(value)),
+        }
+    }
+
+    /// Reads a key once: first the leaf, then the versions, then whether the leaf is still the
+    /// same.
+    fn look(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<Option<SlotFlags>, Interrupt> {
+        value.clear();
+        let leaf = self.engine().store.leaf(tree, key)?;
+        let node = Node(leaf.page());
+        let (slot, found) = node.lower_bound(key);
+        if !found {
+            leaf.validate()?;
+            return Ok(None);
+        }
+        let flags = node.flags(slot);
+        let seen = match self.engine().versions.version_at(tree.table, key, self.gsn(), value) {
+            Version::Unsettled => {
+                reach(Probe::CommitUnsettled);
+                return Err(Interrupt::Restart);
+            }
+            Version::Absent => None,
+            Version::Value(flags) => Some(flags),
+            Version::Current if flags.contains(SlotFlags::GHOST) => None,
+            Version::Current => {
+                node.value_into(slot, value);
+                Some(flags)
+            }
+        };
+        if !planted!(LeafNotRevalidated) {
+            leaf.validate()?;
+        }
+        Ok(seen)
+    }
+
+    /// Repeats `read` until no other thread interrupts it. The result counts if the snapshot has
+    /// not become too old meanwhile.
+    fn repeat<T>(&self, mut read: impl FnMut() -> Result<T, Interrupt>) -> Result<T> {
+        let mut backoff = Backoff::new();
+        loop {
+            self.engine().health.check()?;
+            let result = read();
+            self.0.open.check()?;
+            match result {
+                Ok(value) => return Ok(value),
+                Err(Interrupt::Restart) => backoff.snooze(),
+                Err(Interrupt::Failed(error)) => return Err(self.engine().note(error.into())),
+            }
+        }
+    }
+
+    /// Reads a large value, whose reference the snapshot has found.
+    fn overflow_value(&self, tree: Tree, bytes: &[u8]) -> Result<Vec<u8>> {
+        let malformed = || broken(tree.root, "a reference to an overflow value is malformed");
+        let value = OverflowReference::decode(bytes)
+            .ok_or_else(malformed)
+            .and_then(|reference| self.engine().store.read_overflow_chain(reference));
+        // If the snapshot has become too old, the pages may have been freed and used again.
+        self.0.open.check()?;
+        value.map_err(|error| self.engine().note(error.into()))
+    }
+
+    /// Returns a GSN such that the records of pages with lower ones need no look for versions.
+    fn unchanged_below(&self) -> Gsn {
+        let find = || {
+            // A transaction is retired before it leaves the table, so one of them shows it.
+            let active = self.engine().txns.least_first();
+            self.engine().versions.unchanged_below(self.gsn(), active)
+        };
+        *self.0.unchanged_below.get_or_init(find)
+    }
+}

@@ -1,0 +1,236 @@
+//! Models of a writer, a reader and a thread that frees, over every interleaving (with a bounded
+//! number of preemptions).
+//!
+//! Run with `RUSTFLAGS="--cfg duramen_loom" cargo test --release -p duramen --lib version::loom`.
+//! The page is a latch's version and a value, read as the tree's readers do.
+
+// Not part of the models: these counters outlive a single run.
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use duramen_sync::atomic::{AtomicU64, Ordering, fence};
+use duramen_sync::{Arc, thread};
+use duramen_types::{Gsn, TableId};
+
+use super::*;
+use crate::page::SlotFlags;
+
+const TABLE: TableId = TableId::new(16);
+const KEY: &[u8] = b"key";
+
+fn model(body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.max_branches = 100_000;
+    builder.check(body);
+}
+
+/// A database of one record: its page, its log, and the versions.
+struct Model {
+    /// Odd while the page is latched.
+    latch: AtomicU64,
+    page: AtomicU64,
+    /// The position of the latest commit record, and of the latest that is hardened.
+    log: AtomicU64,
+    hardened: Arc<AtomicU64>,
+    versions: VersionStore,
+}
+
+impl Model {
+    fn new() -> Self {
+        let hardened = Arc::new(AtomicU64::new(0));
+        let horizon = Arc::clone(&hardened);
+        let order = CommitOrder::Gsns(Box::new(move || Gsn::new(horizon.load(Ordering::Acquire))));
+        let versions = VersionStore::with_buckets(order, u64::MAX, 0, true);
+        Self { latch: AtomicU64::new(0), page: AtomicU64::new(0), log: AtomicU64::new(0), hardened, versions }
+    }
+
+    fn set(&self, value: u64) {
+        let version = self.latch.load(Ordering::Relaxed);
+        self.latch.store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.page.store(value, Ordering::Relaxed);
+        self.latch.store(version + 2, Ordering::Release);
+    }
+
+    /// Changes the record from `before`; the latch covers the push and the change.
+    fn write(&self, txn: &mut TxnVersions, before: u64, value: u64) {
+        let bytes = before.to_le_bytes();
+        self.versions.push(txn, TABLE, KEY, Before::Value(&bytes, SlotFlags::NONE));
+        self.set(value);
+    }
+
+    fn commit(&self, mut txn: TxnVersions) {
+        self.versions.begin_commit(&txn);
+        let gsn = Gsn::new(self.log.fetch_add(1, Ordering::AcqRel) + 1);
+        let at = self.versions.commit(&txn, gsn);
+        self.versions.retire(&mut txn, Cleanup { at, first: gsn, ghosts: Vec::new(), has_frees: false });
+    }
+
+    /// Hardens the commits whose records are in the log.
+    fn harden(&self) {
+        self.hardened.fetch_max(self.log.load(Ordering::Acquire), Ordering::AcqRel);
+    }
+
+    /// Reads once; `None` if the reader must try again.
+    fn read(&self, at: Gsn) -> Option<u64> {
+        let version = self.latch.load(Ordering::Acquire);
+        if version % 2 == 1 {
+            return None;
+        }
+        let page = self.page.load(Ordering::Relaxed);
+        let mut older = Vec::new();
+        let found = self.versions.version_at(TABLE, KEY, at, &mut older);
+        fence(Ordering::Acquire);
+        if self.latch.load(Ordering::Relaxed) != version {
+            return None;
+        }
+        match found {
+            Version::Unsettled => None,
+            Version::Current => Some(page),
+            Version::Value(_) => Some(u64::from_le_bytes(older.try_into().expect("a number was pushed"))),
+            Version::Absent => panic!("the record was always there"),
+        }
+    }
+}
+
+/// How often a reader got an answer, and how often one that is not on the page.
+#[derive(Default)]
+struct Seen {
+    reads: AtomicUsize,
+    older: AtomicUsize,
+}
+
+impl Seen {
+    /// Opens a snapshot and reads twice: commit number n writes n, so the value is the position.
+    fn look(&self, model: &Model) {
+        let snapshot = model.versions.open();
+        for _ in 0..2 {
+            if let Some(value) = model.read(snapshot.at()) {
+                assert_eq!(value, snapshot.at().get(), "the value at the position of the snapshot");
+                self.reads.fetch_add(1, Relaxed);
+                let is_older = model.page.load(Ordering::Relaxed) != value;
+                self.older.fetch_add(usize::from(is_older), Relaxed);
+            }
+        }
+        model.versions.close(&snapshot);
+    }
+
+    fn check(&self, what: &str) {
+        let (reads, older) = (self.reads.load(Relaxed), self.older.load(Relaxed));
+        println!("{what}: {reads} reads, {older} of older values");
+        assert!(older > 0 && older < reads);
+    }
+}
+
+/// A snapshot is opened and read while transactions write, commit, harden, and free versions: also
+/// in the window in which a commit record is in the log, and hardened by another thread, before its
+/// writer has published it.
+#[test]
+fn a_snapshot_shows_the_commits_up_to_its_position() {
+    let seen = Arc::new(Seen::default());
+    let counted = Arc::clone(&seen);
+    model(move || {
+        let model = Arc::new(Model::new());
+        let writer = {
+            let model = Arc::clone(&model);
+            thread::spawn("writer", move || {
+                for number in 0..2 {
+                    let mut txn = TxnVersions::default();
+                    model.write(&mut txn, number, number + 1);
+                    model.commit(txn);
+                    model.harden();
+                    model.versions.collect(0);
+                }
+            })
+        };
+        model.harden();
+        counted.look(&model);
+        writer.expect("a thread starts").join().expect("no panic");
+    });
+    seen.check("writes, commits and freeing");
+}
+
+/// A flush hardens the record of a commit that its writer has not published.
+#[test]
+fn a_commit_in_its_window_is_neither_seen_nor_missed() {
+    let seen = Arc::new(Seen::default());
+    let counted = Arc::clone(&seen);
+    model(move || {
+        let model = Arc::new(Model::new());
+        let own = Arc::clone(&model);
+        let writer = thread::spawn("writer", move || {
+            let mut txn = TxnVersions::default();
+            own.write(&mut txn, 0, 1);
+            own.commit(txn);
+        });
+        let own = Arc::clone(&model);
+        let flusher = thread::spawn("flusher", move || own.harden());
+        counted.look(&model);
+        writer.expect("a thread starts").join().expect("no panic");
+        flusher.expect("a thread starts").join().expect("no panic");
+    });
+    seen.check("the window");
+}
+
+/// An abort restores the page and drops the versions while a snapshot reads.
+#[test]
+fn what_is_aborted_is_never_seen() {
+    let seen = Arc::new(Seen::default());
+    let counted = Arc::clone(&seen);
+    model(move || {
+        let model = Arc::new(Model::new());
+        let own = Arc::clone(&model);
+        let writer = thread::spawn("writer", move || {
+            let mut txn = TxnVersions::default();
+            own.write(&mut txn, 0, 77);
+            own.set(0);
+            own.versions.abort(&mut txn);
+        });
+        counted.look(&model);
+        writer.expect("a thread starts").join().expect("no panic");
+    });
+    seen.check("an abort");
+}
+
+/// A thread that frees reads the horizon while a snapshot takes it.
+#[test]
+fn what_a_snapshot_needs_is_not_reclaimable() {
+    model(|| {
+        let model = Arc::new(Model::new());
+        let own = Arc::clone(&model);
+        let other = thread::spawn("other", move || {
+            own.hardened.store(1, Ordering::Release);
+            own.versions.reclaimable()
+        });
+        let snapshot = model.versions.open();
+        let until = model.versions.reclaimable();
+        assert!(until <= snapshot.at());
+        let other = other.expect("a thread starts").join().expect("no panic");
+        assert!(other <= snapshot.at(), "{other} of {}", snapshot.at());
+    });
+}
+
+/// A push prunes a long chain while a snapshot is opened and read.
+#[test]
+fn pruning_leaves_what_a_snapshot_needs() {
+    let seen = Arc::new(Seen::default());
+    let counted = Arc::clone(&seen);
+    model(move || {
+        let model = Arc::new(Model::new());
+        for number in 0..9 {
+            let mut txn = TxnVersions::default();
+            model.write(&mut txn, number, number + 1);
+            model.commit(txn);
+        }
+        let own = Arc::clone(&model);
+        let writer = thread::spawn("writer", move || {
+            own.harden();
+            let mut txn = TxnVersions::default();
+            own.write(&mut txn, 9, 10);
+            own.commit(txn);
+        });
+        counted.look(&model);
+        writer.expect("a thread starts").join().expect("no panic");
+    });
+    seen.check("pruning");
+}

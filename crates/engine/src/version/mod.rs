@@ -1,0 +1,74 @@
+//! Versions: the values that records had before recent changes, kept in memory for snapshots.
+//!
+//! A snapshot reads the database as it was after a prefix of the commits, takes no locks and stops
+//! nobody. Pages hold the latest values only. So each writing transaction keeps, for each record
+//! that it changes, the value from before its first change: a *node*. Nodes are found by the key of
+//! the record; splits and merges do not matter to them, and nothing of them is on disk.
+//!
+//! # Structures
+//! - [`Writer`](writer): one word for each writing transaction, its outcome. Nodes refer to it.
+//! - [`Registry`](registry): the order of commits, its *horizon*, and the open snapshots.
+//! - [`VersionStore`]: buckets of nodes, the newest node of a key last, and beside them a byte for
+//!   each bucket that says whether it is empty. A retired transaction waits, in a queue of the
+//!   thread's stripe, until no snapshot needs its nodes.
+//!
+//! # Protocol
+//! A position is the GSN of a commit, or the number of the commit ([`CommitOrder`]).
+//!
+//! *Write.* The leaf is latched. The node is pushed before the page changes, unless the newest node
+//! of the key is the transaction's own: that one has the older value.
+//!
+//! *Commit.* The writer is set to *committing*; the commit record is inserted; the writer is set to
+//! *committed* at its position. The locks are held until then, so the newest node of a key belongs
+//! to the latest commit.
+//!
+//! *Abort.* After the undo the writer is set to *aborted*, and its nodes are dropped. Rolling back
+//! to a savepoint needs nothing.
+//!
+//! *Begin.* The registry publishes zero as the oldest position, which keeps everything. Then it
+//! takes S, the horizon, and publishes S. Every commit up to S survives a crash, so a snapshot
+//! never waits for the disk, and shows nothing that could be lost.
+//!
+//! *Visible.* A commit is visible at S if its position is S or lower. An active writer is
+//! invisible: its commit will come behind every horizon taken before. A committing one is neither
+//! yet, and the reader tries again; the state lasts for the insertion of one record. The value at S
+//! is that of the oldest node whose writer is invisible, and if there is none, the value on the
+//! page.
+//!
+//! *Read.* The reader reads the leaf optimistically, looks for a node, and then *validates the leaf
+//! again*. Without that, a writer that aborts in between, and drops its node, would leave its value
+//! in the reader's hands. Every key that a snapshot needs has a slot in its leaf, as a record or as
+//! a ghost. So a reader looks for nodes only of the keys that it has found.
+//!
+//! # What waits for snapshots
+//! [`VersionStore::reclaimable`] is the smaller of the horizon and the oldest open snapshot. It is
+//! read in this order; [`Registry`](registry) says why. What follows from a commit at position g
+//! may happen when g is reclaimable: the nodes are freed; the ghosts are purged; overflow chains
+//! and trees of dropped tables are freed (`txn_state/deferred_free.rs`). A ghost may be purged when
+//! no node of its key has a writer beyond the reclaimable position: a deletion pushes a node.
+//!
+//! # Pruning
+//! A node is the value of the snapshots from the position of the next older node's writer up to,
+//! and not including, that of its own writer. Pushing to a long chain unlinks the nodes for which
+//! there is no such snapshot, and can be none in future because the writer is not beyond the
+//! horizon. So the chain of a hot record is bounded by the open snapshots and the commits that are
+//! not hardened, however long a snapshot stays open.
+//!
+//! # Memory
+//! If the nodes take more than [`crate::Options::version_bytes`], the oldest snapshots are ended.
+//! The registry marks them before anything is freed, and a reader checks the mark after each read.
+//!
+//! # Order of locks
+//! Page latch → bucket → registry; stripe → bucket. Readers hold no latch.
+
+mod registry;
+mod store;
+mod writer;
+
+pub(crate) use registry::{CommitOrder, OpenSnapshot};
+pub(crate) use store::{Before, Cleanup, Ghost, TxnVersions, Version, VersionStore};
+
+#[cfg(all(test, duramen_loom))]
+mod loom_tests;
+#[cfg(all(test, not(duramen_loom)))]
+mod tests;

@@ -1,0 +1,206 @@
+//! Tests of the version store on its own.
+
+use duramen_sync::atomic::AtomicU64 as Counter;
+
+use super::*;
+use crate::page::SlotFlags;
+use crate::record::Tree;
+use duramen_sync::Arc;
+use duramen_sync::atomic::Ordering;
+use duramen_types::{Gsn, PageId, TableId};
+
+const TABLE: TableId = TableId::new(16);
+const TREE: Tree = Tree { root: PageId::new(9), table: TABLE };
+
+/// A store whose horizon the test moves, with a single bucket, so that keys meet.
+fn store() -> (VersionStore, Arc<Counter>) {
+    let horizon = Arc::new(Counter::new(0));
+    let shown = Arc::clone(&horizon);
+    let order = CommitOrder::Gsns(Box::new(move || Gsn::new(shown.load(Ordering::SeqCst))));
+    (VersionStore::with_buckets(order, 1 << 20, 0, true), horizon)
+}
+
+fn value(bytes: &[u8]) -> Before<'_> {
+    Before::Value(bytes, SlotFlags::NONE)
+}
+
+/// Runs a transaction that replaces the value `before` of `key` and commits at `at`.
+fn change(store: &VersionStore, key: &[u8], before: Before<'_>, at: u64) {
+    let mut txn = TxnVersions::default();
+    store.push(&mut txn, TABLE, key, before);
+    commit(store, txn, at, Vec::new());
+}
+
+fn commit(store: &VersionStore, mut txn: TxnVersions, at: u64, ghosts: Vec<Ghost>) {
+    store.begin_commit(&txn);
+    let at = store.commit(&txn, Gsn::new(at));
+    store.retire(&mut txn, Cleanup { at, first: at, ghosts, has_frees: false });
+}
+
+/// Returns what is beside the page at a position, with the older value.
+fn seen(store: &VersionStore, key: &[u8], at: u64) -> (Version, Vec<u8>) {
+    let mut out = b"in front ".to_vec();
+    let version = store.version_at(TABLE, key, Gsn::new(at), &mut out);
+    assert!(out.starts_with(b"in front "), "older values are appended");
+    (version, out.split_off(9))
+}
+
+const PLAIN: Version = Version::Value(SlotFlags::NONE);
+
+#[test]
+fn a_reader_sees_the_value_from_before_the_first_change_that_it_does_not_see() {
+    let (store, _) = store();
+    change(&store, b"a", Before::Absent, 10);
+    change(&store, b"a", value(b"one"), 20);
+    change(&store, b"b", value(b"other"), 25);
+    change(&store, b"a", value(b"two"), 30);
+    assert_eq!(seen(&store, b"a", 9), (Version::Absent, vec![]));
+    assert_eq!(seen(&store, b"a", 10), (PLAIN, b"one".to_vec()));
+    assert_eq!(seen(&store, b"a", 29), (PLAIN, b"two".to_vec()));
+    assert_eq!(seen(&store, b"a", 30), (Version::Current, vec![]));
+    assert_eq!(seen(&store, b"b", 24), (PLAIN, b"other".to_vec()));
+    assert_eq!(seen(&store, b"c", 0), (Version::Current, vec![]));
+    let mut out = Vec::new();
+    assert_eq!(store.version_at(TableId::new(17), b"a", Gsn::ZERO, &mut out), Version::Current);
+}
+
+#[test]
+fn a_transaction_keeps_the_first_value_and_none_after_an_abort() {
+    let (store, _) = store();
+    let mut txn = TxnVersions::default();
+    store.push(&mut txn, TABLE, b"a", value(b"first"));
+    store.push(&mut txn, TABLE, b"a", value(b"second"));
+    store.push(&mut txn, TABLE, b"b", Before::Absent);
+    assert_eq!(seen(&store, b"a", 100), (PLAIN, b"first".to_vec()), "it is active");
+    assert_eq!(seen(&store, b"b", 100), (Version::Absent, vec![]));
+    store.begin_commit(&txn);
+    assert_eq!(seen(&store, b"a", 100).0, Version::Unsettled);
+    store.commit(&txn, Gsn::new(50));
+    assert_eq!(seen(&store, b"a", 49), (PLAIN, b"first".to_vec()));
+    assert_eq!(seen(&store, b"a", 50).0, Version::Current);
+
+    let mut other = TxnVersions::default();
+    store.push(&mut other, TABLE, b"a", value(b"third"));
+    assert_eq!(seen(&store, b"a", 50), (PLAIN, b"third".to_vec()));
+    store.abort(&mut other);
+    assert_eq!(seen(&store, b"a", 50).0, Version::Current);
+    assert_eq!(seen(&store, b"a", 49), (PLAIN, b"first".to_vec()));
+}
+
+#[test]
+fn versions_go_when_they_are_durable_and_no_snapshot_needs_them() {
+    let (store, horizon) = store();
+    let ghost = || vec![(TREE, b"a".to_vec())];
+    let deleted = |at| {
+        let mut txn = TxnVersions::default();
+        store.push(&mut txn, TABLE, b"a", value(b"v"));
+        commit(&store, txn, at, ghost());
+    };
+    deleted(10);
+    assert!(store.collect(9).ghosts.is_empty(), "not durable");
+    assert!(store.needs_slot(TABLE, b"a") && !store.needs_slot(TABLE, b"b"));
+    assert!(store.bytes() > 0);
+    horizon.store(10, Ordering::SeqCst);
+    assert!(!store.needs_slot(TABLE, b"a"));
+    assert_eq!(store.collect(9).ghosts, ghost());
+    assert_eq!(store.bytes(), 0);
+
+    let snapshot = store.open();
+    assert_eq!(snapshot.at(), Gsn::new(10));
+    deleted(20);
+    horizon.store(30, Ordering::SeqCst);
+    let later = store.open();
+    assert!(store.collect(9).ghosts.is_empty() && store.needs_slot(TABLE, b"a"));
+    assert_eq!(store.reclaimable(), Gsn::new(10));
+    assert_eq!(store.snapshots(), (2, 0));
+    store.close(&snapshot);
+    assert_eq!(store.reclaimable(), Gsn::new(30));
+    assert_eq!(store.bytes(), 0, "the closing thread frees");
+    assert!(store.collect(0).ghosts.is_empty());
+    store.postpone([(TREE, b"c".to_vec())]);
+    assert_eq!(store.collect(9).ghosts, [(TREE, b"a".to_vec()), (TREE, b"c".to_vec())]);
+    store.close(&later);
+    assert_eq!(store.reclaimable(), Gsn::new(30));
+}
+
+#[test]
+fn a_hot_record_keeps_what_open_snapshots_need_and_what_is_not_durable() {
+    let (store, horizon) = store();
+    let mut open = Vec::new();
+    let key = b"hot";
+    for at in 1..=1000_u64 {
+        change(&store, key, value(&(at - 1).to_le_bytes()), at);
+        if at > 3 {
+            horizon.store(at - 3, Ordering::SeqCst);
+        }
+        if at % 300 == 0 {
+            open.push(store.open());
+        }
+    }
+    for snapshot in &open {
+        let at = snapshot.at().get();
+        assert_eq!(seen(&store, key, at), (PLAIN, at.to_le_bytes().to_vec()));
+    }
+    assert_eq!(seen(&store, key, 998), (PLAIN, 998_u64.to_le_bytes().to_vec()));
+    assert!(store.bytes() < 20 * 100, "{} bytes", store.bytes());
+    for snapshot in open {
+        store.close(&snapshot);
+    }
+    horizon.store(1000, Ordering::SeqCst);
+    store.collect_all();
+    assert_eq!(store.bytes(), 0);
+}
+
+#[test]
+fn the_oldest_snapshot_ends_when_versions_take_too_much() {
+    let (store, horizon) = store();
+    let (old, same) = (store.open(), store.open());
+    let put = |from: u64, to: u64| {
+        for at in from..to {
+            change(&store, format!("key{at}").as_bytes(), value(&[7; 400]), at);
+            horizon.store(at, Ordering::SeqCst);
+        }
+    };
+    put(1, 100);
+    let young = store.open();
+    put(100, 4000);
+    assert!(old.check().is_err() && same.check().is_err());
+    assert!(young.check().is_err(), "it alone would need too much as well");
+    assert_eq!(store.snapshots(), (0, 3));
+    store.collect_all();
+    assert!(store.bytes() < 1 << 20);
+    let new = store.open();
+    assert!(new.check().is_ok());
+    store.close(&old);
+    store.end_all();
+    assert!(new.check().is_err() && store.open().check().is_err(), "the database is closed");
+}
+
+#[test]
+fn pages_that_are_older_than_all_unseen_transactions_need_no_look() {
+    let (store, horizon) = store();
+    horizon.store(50, Ordering::SeqCst);
+    let snapshot = store.open();
+    let below = |active: Option<u64>| store.unchanged_below(snapshot.at(), active.map(Gsn::new)).get();
+    assert_eq!((below(None), below(Some(40)), below(Some(90))), (51, 40, 51));
+    let mut txn = TxnVersions::default();
+    store.push(&mut txn, TABLE, b"a", Before::Absent);
+    store.begin_commit(&txn);
+    let at = store.commit(&txn, Gsn::new(60));
+    store.retire(&mut txn, Cleanup { at, first: Gsn::new(45), ghosts: Vec::new(), has_frees: false });
+    assert_eq!((below(None), below(Some(40))), (45, 40));
+    store.close(&snapshot);
+}
+
+#[test]
+fn an_order_of_its_own_counts_commits() {
+    let store = VersionStore::with_buckets(CommitOrder::count(), 1 << 20, 4, true);
+    let empty = store.open();
+    change(&store, b"a", Before::Absent, 7);
+    change(&store, b"a", value(b"one"), 3);
+    assert_eq!(empty.at(), Gsn::ZERO);
+    assert_eq!(store.open().at(), Gsn::new(2));
+    assert_eq!(seen(&store, b"a", 0).0, Version::Absent);
+    assert_eq!(seen(&store, b"a", 1), (PLAIN, b"one".to_vec()));
+    assert_eq!(store.unchanged_below(Gsn::new(2), None), Gsn::ZERO);
+}
