@@ -65,6 +65,26 @@ pub(crate) enum Command {
     /// Open a database, and print its files, its counters and what recovery did
     #[command(after_help = EXIT_CODES)]
     Stats(StatsArgs),
+    /// Work on the page tier of a closed database
+    #[command(after_help = EXIT_CODES)]
+    Tier(TierArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TierArgs {
+    #[command(subcommand)]
+    pub(crate) command: TierCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum TierCommand {
+    /// Write all pages of the tier to the data file, and remove the tier
+    Drain {
+        /// Directory of the database
+        dir: PathBuf,
+        #[command(flatten)]
+        open: OpenArgs,
+    },
 }
 
 /// Options for opening a database: I/O, the log device, memory and recovery.
@@ -288,6 +308,13 @@ pub(crate) struct BenchArgs {
     /// Number of dirty pages that the page cleaner aims at [default: three quarters of the pool]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1 << 40))]
     pub(crate) dirty_pages: Option<u64>,
+    /// Size of the page tier, in MiB: a file on a fast medium that takes dirty pages on their way to
+    /// the data file; the database keeps it
+    #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 24))]
+    pub(crate) tier_mb: Option<u64>,
+    /// Directory of the page tier [default: that of the database]
+    #[arg(long, value_name = "DIR", requires = "tier_mb")]
+    pub(crate) tier: Option<PathBuf>,
     /// Size of the segment files of a new log, in MiB [default: 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) segment_mb: Option<u64>,

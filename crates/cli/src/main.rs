@@ -21,6 +21,7 @@ mod lab;
 mod other_build;
 mod progress;
 mod stats;
+mod tier;
 
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::lab(args, &mut out),
         Command::Restore(args) => backup::restore(args, &mut out),
         Command::Stats(args) => stats::stats(args, &mut out),
+        Command::Tier(args) => tier::tier(args, &mut out),
     };
     let outcome = outcome.and(out.flush().map_err(Failure::from));
     match outcome {

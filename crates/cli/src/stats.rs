@@ -83,6 +83,10 @@ fn counters(metrics: &duramen::Metrics) -> Table {
         Some(heap) => of_heap(heap, &mut row),
         None => of_log(metrics, &mut row),
     }
+    if let Some(tier) = &metrics.page_tier {
+        let (pages, slots) = (format::count(tier.pages), format::count(tier.slots));
+        row("page tier", format!("{pages} of {slots} pages, {} read, {} written", tier.hits, tier.written));
+    }
     if metrics.unredone_pages > 0 {
         row("pages still to be redone", format::count(metrics.unredone_pages));
     }

@@ -126,10 +126,10 @@ pub use backup::restore::{Restore, RestoreReport};
 pub use backup::{BackupReport, CopyProgress};
 pub use check::CheckReport;
 pub use error::{Error, Result};
-pub use metrics::{HeapMetrics, Metrics, RecoveryReport};
+pub use metrics::{HeapMetrics, Metrics, RecoveryReport, TierMetrics};
 pub use options::{
     Archive, Barriers, BatchOptions, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions,
-    Options, Partition, Residence, Scheme,
+    Options, Partition, Residence, Scheme, TierOptions,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use snapshot::{Cursor, KeyBounds, Snapshot, SnapshotScan};

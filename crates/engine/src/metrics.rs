@@ -37,6 +37,8 @@ pub struct Metrics {
     pub log: WalStats,
     /// Counters of the heap, if pages are kept in persistent memory.
     pub heap: Option<HeapMetrics>,
+    /// Counters of the page tier, if there is one.
+    pub page_tier: Option<TierMetrics>,
     /// Counters of the disk.
     pub disk: DiskCounters,
     /// The disk backend in use: `io_uring`, `pwritev2`, `simulated`.
@@ -67,6 +69,23 @@ pub struct Metrics {
     pub version_bytes: u64,
     /// The work that recovery did when the database was opened.
     pub recovery: RecoveryReport,
+}
+
+/// Counters of a page tier since the database was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct TierMetrics {
+    /// Pages that the tier has room for.
+    pub slots: u64,
+    /// Pages in the tier at this moment.
+    pub pages: u64,
+    /// Pages that were read from the tier.
+    pub hits: u64,
+    /// Pages that were read from the data file.
+    pub misses: u64,
+    /// Pages that were written to the tier.
+    pub written: u64,
+    /// Pages that left the tier for the data file.
+    pub written_back: u64,
 }
 
 /// What happened in a heap in persistent memory since it was opened ([`crate::Scheme::InPlace`],

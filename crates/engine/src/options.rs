@@ -1,6 +1,7 @@
 //! The choices of an application when it opens a database.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -395,11 +396,30 @@ pub struct Options {
     /// with [`Error::SnapshotTooOld`]. What running transactions have replaced, and what is
     /// committed and not yet hardened, is kept in any case.
     pub version_bytes: Option<usize>,
+    /// A page tier: a file on a fast medium that takes dirty pages on their way to a slow data file
+    /// (PCMLogging, CIKM 2011, section 3). `None` (default) uses the tier that the database has, if
+    /// it has one; [`crate::Db::drain_page_tier`] removes it. Needs the scheme [`Scheme::Wal`].
+    pub page_tier: Option<TierOptions>,
     /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
     /// I/O is buffered).
     pub direct_io: bool,
     /// Uses io_uring where the kernel has it (default yes).
     pub io_uring: bool,
+}
+
+/// A page tier ([`Options::page_tier`]).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TierOptions {
+    /// The directory of its file, an absolute path, on a medium that is faster than the database's;
+    /// `None` is the database's own directory. The database remembers it.
+    pub directory: Option<PathBuf>,
+    /// Size of its file. It may be larger at a later opening, but not smaller.
+    pub bytes: u64,
+}
+
+impl TierOptions {
+    /// The smallest tier.
+    pub const LEAST_BYTES: u64 = (duramen_types::BLOCK_SIZE + 16 * PAGE_SIZE) as u64;
 }
 
 impl Default for Options {
@@ -439,6 +459,7 @@ impl Default for Options {
             dirty_pages: None,
             snapshots: true,
             version_bytes: None,
+            page_tier: None,
             direct_io: true,
             io_uring: true,
         }
@@ -574,6 +595,9 @@ impl Options {
         if self.dirty_pages == Some(0) {
             return wrong("dirty_pages", "must not be zero; `None` means three quarters of the pool".into());
         }
+        if self.page_tier.as_ref().is_some_and(|tier| tier.bytes < TierOptions::LEAST_BYTES) {
+            return wrong("page_tier", format!("must have at least {} bytes", TierOptions::LEAST_BYTES));
+        }
         Ok(())
     }
 }
@@ -653,6 +677,9 @@ impl Options {
         }
         if self.dirty_pages.is_some() {
             return has_none("dirty_pages", "has no cleaner");
+        }
+        if self.page_tier.is_some() {
+            return has_none("page_tier", "has its pages in memory");
         }
         if self.checkpoint_bytes != usual.checkpoint_bytes {
             return has_none("checkpoint_bytes", "takes no checkpoints");

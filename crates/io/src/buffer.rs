@@ -13,6 +13,10 @@ pub struct AlignedBuf {
     len: usize,
 }
 
+/// From this size on, a buffer is a mapping of its own: it takes memory as it is used, and gives
+/// it back to the system.
+const LARGE: usize = 128 << 10;
+
 // SAFETY: the buffer owns its memory and lends it under the usual borrow rules.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: as above; shared references only read.
@@ -23,8 +27,12 @@ impl AlignedBuf {
     pub fn zeroed(len: usize) -> Self {
         let len = len.max(1).next_multiple_of(BLOCK_SIZE);
         let layout = Self::layout(len);
-        // SAFETY: the layout has a non-zero size.
-        let memory = unsafe { alloc_zeroed(layout) };
+        let memory = if len >= LARGE {
+            map(len)
+        } else {
+            // SAFETY: the layout has a non-zero size.
+            unsafe { alloc_zeroed(layout) }
+        };
         let Some(start) = NonNull::new(memory) else { handle_alloc_error(layout) };
         Self { start, len }
     }
@@ -52,7 +60,23 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+        if self.len >= LARGE {
+            // SAFETY: mapped in `zeroed` with this length; the borrow rules ensure that no slice of
+            // it is left.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        } else {
+            // SAFETY: allocated in `zeroed` with this very layout.
+            unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+        }
     }
+}
+
+/// Maps `len` bytes of zeros; returns null when there is no memory. A page of the system is a block
+/// or a multiple of one.
+fn map(len: usize) -> *mut u8 {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping where the system likes; the result is checked.
+    let memory =
+        unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    if memory == libc::MAP_FAILED { std::ptr::null_mut() } else { memory.cast() }
 }

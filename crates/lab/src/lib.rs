@@ -23,6 +23,7 @@
 //! | `experiments/traced`, `lru` | experiments on traces of the pages that are visited, which the trace build takes |
 //! | `experiments/simulated`, `simulation` | experiments on simulated machines, of the log buffer alone and of the whole engine |
 //! | `experiments/atom` | hardware undo logging on the event-driven model of `duramen_machine::atom` |
+//! | `experiments/pcm`, `pcm` | PCMLogging, on a simulator of DRAM, PCM and disk that replays a trace of TPC-C |
 //! | `experiments/several_logs` | several logs alone, on either machine |
 //! | `bounds`, `calibration` | when a finding counts as reproduced; how far the model deviates |
 //! | `figure`, `plot`, `document`, `outcome`, `result_files` | series and CSV, SVG, the page, what is kept of a run |
@@ -42,6 +43,7 @@ mod machine;
 mod nvm_bed;
 mod nvm_disk;
 mod outcome;
+mod pcm;
 mod plot;
 mod result_files;
 mod run;

@@ -50,6 +50,10 @@ probes! {
     NotifierTold,
     /// A log segment was reused.
     SegmentRecycled,
+    /// The file of the last log segment grew.
+    SegmentGrown,
+    /// A batch of pages was written in parts, for which the double-write area had space.
+    BatchInParts,
     /// The log was full, and a transaction made room or was refused.
     LogFull,
     /// A lock was handed to a waiting transaction.

@@ -98,7 +98,9 @@ impl Specimen {
             phase.enter(format!("[torture bit-flips --seed {seed}] making the database"));
             let mut rng = Rng::new(seed);
             let instant_recovery = rng.clone().percent(50);
-            let options = Options { log_segment_bytes: 64 << 10, instant_recovery, ..workloads::test_options() };
+            let page_tier = workloads::tier_of(seed);
+            let options =
+                Options { log_segment_bytes: 64 << 10, instant_recovery, page_tier, ..workloads::test_options() };
             let options = Variant::of(seed).apply(options);
             let disk = SimDisk::new(seed);
             let mut client = Client::open(&disk, &options, Model::default()).map_err(|error| error.to_string())?;

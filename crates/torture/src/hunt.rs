@@ -112,6 +112,8 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::CheckpointForgetsUnfinished => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
         Bug::GenerationIgnored | Bug::StaleAreaPutBack => vec![Misplaced; 8],
         Bug::VersionsNotCompared | Bug::FencesNotCompared => vec![StalePages; 8],
+        // A third of the seeds have a tier.
+        _ if Bug::TIER.contains(&bug) => vec![Crash("checkpoints"), Crash("steal"), Crash("recycle"), Crash("reopens")],
         // Commits wait for threads that seldom commit, such as the engine's own.
         Bug::StragglerSkipped => vec![Crash("overflow"), Crash("overflow"), Crash("steal"), Crash("overflow"), Lists],
         // Another thread, or the next structure change, stores before the lines are durable.

@@ -129,6 +129,7 @@ impl Album {
                 instant_recovery: rng.percent(50),
                 recovery_threads: *rng.pick(&[None, Some(1), Some(2)]),
                 pool_bytes: *rng.pick(&[64 * PAGE_SIZE, 256 * PAGE_SIZE, ORDINARY_POOL]),
+                page_tier: workloads::tier_of(seed),
                 ..workloads::test_options()
             };
             let options = Variant::of(seed).apply(options);

@@ -369,6 +369,7 @@ fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
         archive: None,
         cleaner_pages_per_second: None,
         dirty_pages: None,
+        page_tier: None,
         recovery_threads: None,
         instant_recovery: false,
         ..options.clone()

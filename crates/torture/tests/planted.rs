@@ -40,7 +40,7 @@ macro_rules! hunts {
 
         #[test]
         fn every_bug_is_hunted() {
-            assert_eq!([$(Bug::$bug),*].as_slice(), [Bug::DURABILITY, Bug::MEMORY, Bug::FILES, Bug::SCHEMES].concat());
+            assert_eq!([$(Bug::$bug),*].as_slice(), [Bug::DURABILITY, Bug::MEMORY, Bug::FILES, Bug::TIER, Bug::SCHEMES].concat());
         }
     };
 }
@@ -63,6 +63,7 @@ hunts! {
     skip_gap_lock: SkipGapLock,
     skip_read_lock: SkipReadLock,
     skip_directory_sync: SkipDirectorySync,
+    growth_unsynced: GrowthUnsynced,
     ring_fence_dropped: RingFenceDropped,
     forget_deferred_frees: ForgetDeferredFrees,
     hole_kept: HoleKept,
@@ -77,6 +78,9 @@ hunts! {
     stale_area_put_back: StaleAreaPutBack,
     versions_not_compared: VersionsNotCompared,
     fences_not_compared: FencesNotCompared,
+    older_version_wins: OlderVersionWins,
+    newest_freed_first: NewestFreedFirst,
+    tier_unsynced: TierUnsynced,
     line_forgotten: LineForgotten,
     home_before_journal: HomeBeforeJournal,
     home_unfenced: HomeUnfenced,

@@ -16,6 +16,7 @@ macro_rules! bugs {
         memory { $($(#[$memory_doc:meta])* $memory:ident,)* }
         archive { $($(#[$archive_doc:meta])* $archive:ident,)* }
         files { $($(#[$files_doc:meta])* $files:ident,)* }
+        tier { $($(#[$tier_doc:meta])* $tier:ident,)* }
         schemes { $($(#[$schemes_doc:meta])* $schemes:ident,)* }
         regions { $($(#[$regions_doc:meta])* $regions:ident,)* }
         snapshots { $($(#[$snapshots_doc:meta])* $snapshots:ident,)* }
@@ -28,6 +29,7 @@ macro_rules! bugs {
             $($(#[$memory_doc])* $memory,)*
             $($(#[$archive_doc])* $archive,)*
             $($(#[$files_doc])* $files,)*
+            $($(#[$tier_doc])* $tier,)*
             $($(#[$schemes_doc])* $schemes,)*
             $($(#[$regions_doc])* $regions,)*
             $($(#[$snapshots_doc])* $snapshots,)*
@@ -41,6 +43,7 @@ macro_rules! bugs {
                 $(Bug::$memory,)*
                 $(Bug::$archive,)*
                 $(Bug::$files,)*
+                $(Bug::$tier,)*
                 $(Bug::$schemes,)*
                 $(Bug::$regions,)*
                 $(Bug::$snapshots,)*
@@ -57,6 +60,8 @@ macro_rules! bugs {
             pub const ARCHIVE: &'static [Bug] = &[$(Bug::$archive,)*];
             /// Those that show when files, rings or pages are older copies, or another database's.
             pub const FILES: &'static [Bug] = &[$(Bug::$files,)*];
+            /// Those that show when the power goes off and pages are in a tier.
+            pub const TIER: &'static [Bug] = &[$(Bug::$tier,)*];
             /// Those that show when pages are kept in persistent memory.
             pub const SCHEMES: &'static [Bug] = &[$(Bug::$schemes,)*];
             /// Those that show in a heap with atomic regions.
@@ -103,6 +108,8 @@ bugs! {
         SkipReadLock,
         /// New files are not made durable in their directory.
         SkipDirectorySync,
+        /// The header of a log segment states a size that its file does not have durably.
+        GrowthUnsynced,
         /// What is inserted into a ring in persistent memory is released before it is durable
         /// there.
         RingFenceDropped,
@@ -208,6 +215,14 @@ bugs! {
         VersionsNotCompared,
         /// A page is accepted whatever its version, and a descent enters it whatever its fences.
         FencesNotCompared,
+    }
+    tier {
+        /// Of several versions of a page in the tier, the oldest counts.
+        OlderVersionWins,
+        /// A page leaves the tier, and older versions of it stay there.
+        NewestFreedFirst,
+        /// Pages count as durable before the tier is synced.
+        TierUnsynced,
     }
     schemes {
         /// A change within a value does not mark the lines that it changes.

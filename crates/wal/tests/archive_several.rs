@@ -118,7 +118,7 @@ impl Backup {
             chain.write_to(&target, OTHER, cut.at, |_| {}).unwrap();
         }
         let from = [FIRST_LSN; COUNT as usize];
-        let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete, is_cutting: true };
+        let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete, is_cutting: true, is_new: false };
         let target = arc(&target.crash_image(&CrashChoice::Nothing));
         let found =
             Log::find(&target, &WalOptions { logs: COUNT, ..options(InsertDesign::Hybrid) }, OTHER, &known, None)
@@ -151,7 +151,7 @@ fn every_log_is_archived_and_goes_on_after_reopening() {
     logs.close().unwrap();
     drop(logs);
 
-    let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, is_cutting: false };
+    let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, ..Known::default() };
     let reopen = |archive: &SimDisk| {
         Log::find(&arc(&disk), &WalOptions { logs: COUNT, ..archiving(archive) }, DATABASE, &known, None)
             .and_then(|found| found.open())
@@ -324,7 +324,7 @@ fn a_segment_is_not_archived_before_all_logs_are_complete() {
         let (image, archive_image) =
             (disk.crash_image(&CrashChoice::Everything), archive.crash_image(&CrashChoice::Everything));
         let from = [FIRST_LSN; COUNT as usize];
-        let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: Gsn::ZERO, is_cutting: false };
+        let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: Gsn::ZERO, ..Known::default() };
         let found =
             Log::find(&arc(&image), &WalOptions { logs: COUNT, ..archiving(&archive_image) }, DATABASE, &known, None)
                 .unwrap();
@@ -492,7 +492,7 @@ fn life(seed: u64, domain: Option<Domain>, refused: &mut u64) {
     // In the state after the crash, in which the logs have not been cut. With rings the end of the
     // logs is missing.
     let uncut = domain.is_none().then(|| backup.restore(Some(&archive), Some(&world.disk), Gsn::ZERO));
-    let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, is_cutting: false };
+    let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: needed, ..Known::default() };
     let options = world.options(&base(&archive));
     let found = Log::find(&arc(&world.disk), &WalOptions { logs: COUNT, ..options.clone() }, DATABASE, &known, None);
     let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));

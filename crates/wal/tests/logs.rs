@@ -322,7 +322,7 @@ fn logs_know_each_other() {
     drop(logs);
     for (count, from) in [(1, 1), (3, 3)] {
         let known =
-            Known { from: &vec![FIRST_LSN; from], earlier: (Gsn::ZERO, &[]), complete: Gsn::ZERO, is_cutting: false };
+            Known { from: &vec![FIRST_LSN; from], earlier: (Gsn::ZERO, &[]), complete: Gsn::ZERO, ..Known::default() };
         let found = Log::find(&disk_of(&disk), &WalOptions { logs: count, ..options.clone() }, DATABASE, &known, None)
             .and_then(FoundLog::open);
         assert!(matches!(found, Err(WalError::WrongDatabase { .. })), "{count}: {found:?}");

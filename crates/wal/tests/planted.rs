@@ -53,7 +53,7 @@ fn keeps_what_it_acknowledges(bug: Option<Bug>) -> bool {
 #[test]
 fn losing_acknowledged_records_is_noticed() {
     assert!(keeps_what_it_acknowledges(None));
-    for bug in [Bug::SkipLogSync, Bug::AcknowledgeBeforeFlush, Bug::SkipDirectorySync] {
+    for bug in [Bug::SkipLogSync, Bug::AcknowledgeBeforeFlush, Bug::SkipDirectorySync, Bug::GrowthUnsynced] {
         assert!(!keeps_what_it_acknowledges(Some(bug)), "{bug:?}");
     }
 }

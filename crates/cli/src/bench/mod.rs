@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duramen::{BackupReport, CommitMode, Db, Options};
+use duramen::{BackupReport, CommitMode, Db, Options, TierOptions};
 use duramen_sync::clock::{Instant, wall_micros};
 use duramen_sync::thread::{JoinHandle, available_parallelism, spawn};
 use duramen_workloads::tpcb::Ledger;
@@ -135,6 +135,11 @@ fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
         options.checkpoint_bytes = mb << 20;
     }
     options.dirty_pages = args.dirty_pages.map(|pages| usize::try_from(pages).unwrap_or(usize::MAX));
+    if let Some(mb) = args.tier_mb {
+        let absolute = |path: &Path| std::path::absolute(path).map_err(Failure::from);
+        let directory = args.tier.as_deref().map(absolute).transpose()?;
+        options.page_tier = Some(TierOptions { directory, bytes: mb << 20 });
+    }
     if let Some(mb) = args.segment_mb {
         options.log_segment_bytes = mb << 20;
     }

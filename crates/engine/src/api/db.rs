@@ -304,6 +304,19 @@ impl Db {
         self.engine().checkpoint_clean()
     }
 
+    /// Writes the pages of the page tier to the data file, and removes the tier
+    /// ([`crate::Options::page_tier`]). Transactions continue, but no page is written for them
+    /// meanwhile. Returns whether there was a tier.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Poisoned`]; the tier is then still needed.
+    pub fn drain_page_tier(&self) -> Result<bool> {
+        let engine = self.engine();
+        engine.health.check_process()?;
+        let control = engine.control.lock().control;
+        engine.store.pool.drain_tier(&mut || open::tier::remove(&engine.disk, &engine.options, &control))
+    }
+
     /// Returns a warning for people if acknowledged commits survive less than a power cut, because
     /// of the kind of memory that the log's ring uses ([`crate::LogDevice::Nvm`]).
     pub fn log_shortfall(&self) -> Option<String> {

@@ -10,6 +10,7 @@ pub(super) fn of(engine: &Engine) -> Metrics {
     let waiting = engine.deferred_frees.waiting_for_snapshots();
     let writing = engine.txns.len().saturating_sub(waiting);
     let (snapshots, snapshots_too_old) = engine.versions.snapshots();
+    let pool_tier = engine.store.pool.tier_metrics();
     let logs = engine.control.lock().control.logs;
     Metrics {
         commits: engine.counters.commits(),
@@ -24,6 +25,7 @@ pub(super) fn of(engine: &Engine) -> Metrics {
         log_partition: logs.partition,
         log: engine.scheme().log().map(LogService::stats).unwrap_or_default(),
         heap: engine.scheme().heap(),
+        page_tier: pool_tier,
         disk: engine.disk.counters(),
         backend: engine.disk.backend(),
         pool_pages: engine.store.pool.frames() as u64,

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | `data` | page 0, which holds no page of a table: database id at offset 32, generation at 48 |
 //! | `doublewrite` | its header (see `pool/doublewrite.rs`) |
+//! | page tier | its header (see `pool/tier/slots.rs`) |
 //! | rings in persistent memory | a word of their header (`duramen_wal`), which names the database as well |
 //!
 //! The log's own files need no stamp: every record contains its own log address, and the control

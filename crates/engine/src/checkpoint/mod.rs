@@ -173,7 +173,9 @@ impl Checkpoint<'_> {
     /// other threads have reserved. The exact size is not known before the tables are collected;
     /// this reserves the usual size.
     fn reserve_usual(&self, standing: &mut u64) -> Result<()> {
-        let usual = (64 << 10) + 12 * self.store.pool.frames() as u64;
+        // In a data file that grows until then, other pages become dirty.
+        let pages = (self.store.pool.frames() as u64).min(2 * self.store.pool.pages_in_store());
+        let usual = (32 << 10) + 12 * pages;
         if *standing <= usual / 2 {
             return self.reserve_at_least(standing, usual);
         }

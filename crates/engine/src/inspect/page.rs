@@ -11,6 +11,7 @@ use crate::check::Link;
 use crate::error::{Error, Result};
 use crate::heap;
 use crate::open::files::DATA;
+use crate::open::tier;
 use crate::options::HeapOptions;
 use crate::page::{self, Node, PageType, SlotFlags, bitmap};
 use crate::pool::Stamp;
@@ -60,8 +61,14 @@ fn read(disk: &dyn Disk, page: PageId) -> Result<PageReport> {
     if page.get() >= pages {
         return Err(Error::InvalidOption { option: "page", reason: format!("`{}` has {pages} pages", file.path()) });
     }
-    let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
-    file.read_at(&mut bytes, page.get() * PAGE_SIZE as u64)?;
+    let bytes = match tier::page(disk, page)? {
+        Some(bytes) => bytes,
+        None => {
+            let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+            file.read_at(&mut bytes, page.get() * PAGE_SIZE as u64)?;
+            bytes
+        }
+    };
     Ok(report(page, &bytes))
 }
 

@@ -17,8 +17,9 @@ use crate::record::Kind;
 use crate::storage::catalog::CATALOG;
 use crate::storage::free_space::blank_bitmap;
 
-/// Size of a new data file in pages.
-const INITIAL_PAGES: u64 = 128;
+/// Size of a new data file in pages: enough for the first tables, with the pages that rollbacks may
+/// need.
+const INITIAL_PAGES: u64 = 40;
 
 /// The number of the first transaction.
 pub(super) const FIRST_TXN: TxnId = TxnId::new(1);
@@ -40,9 +41,9 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
         disk.open(name, OpenMode::CreateNew)?;
     }
 
-    // Opening attaches persistent memory and the archive. The files created here may have to be
-    // created again.
-    let on_files = WalOptions { device: LogDevice::File, archive: None, ..options.of_log() };
+    // Opening attaches persistent memory and the archive, and starts the preallocator. The files
+    // created here may have to be created again.
+    let on_files = WalOptions { device: LogDevice::File, archive: None, spare_segments: 0, ..options.of_log() };
     let logs = Log::create(shared, &on_files, database)?;
     let mut tails = Vec::new();
     let log =

@@ -19,6 +19,12 @@ pub(crate) const DOUBLE_WRITE: &str = "doublewrite";
 pub(super) const VERSIONS: &str = "versions";
 /// The log's directory.
 pub(crate) const LOG: &str = "log";
+/// Says that there is a page tier, and where.
+pub(super) const TIER: &str = "tier";
+/// The same before it is whole.
+pub(super) const TIER_NEW: &str = "tier.new";
+/// The page tier itself, if it is in the same directory.
+pub(super) const TIER_PAGES: &str = "tier-pages";
 /// Marks a directory in which a database is being created.
 pub(super) const CREATING: &str = "creating";
 

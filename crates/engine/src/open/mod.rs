@@ -14,6 +14,7 @@ mod in_heap;
 mod marker;
 mod parts;
 mod start;
+pub(crate) mod tier;
 mod with_log;
 
 use std::path::Path;
@@ -42,12 +43,13 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
         check_places(&home, &options)?;
     }
     let home = disk.lock()?;
-    match state_of(&*disk, &options.scheme)? {
+    let is_new = match state_of(&*disk, &options.scheme)? {
         State::Database => {
             if disk.exists(CREATING)? {
                 disk.remove(CREATING)?;
                 disk.sync_directory("")?;
             }
+            false
         }
         State::Empty | State::HalfMade if !options.create => {
             return Err(Error::NotADatabase {
@@ -79,9 +81,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
             }
             disk.remove(CREATING)?;
             disk.sync_directory("")?;
+            true
         }
-    }
-    start(disk, home, options)
+    };
+    start(disk, home, options, is_new)
 }
 
 /// Refuses an archive, and regions for the logs' rings, that would mix with the files of the

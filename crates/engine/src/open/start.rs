@@ -14,14 +14,16 @@ use crate::recovery;
 use crate::storage::free_space::Space;
 use crate::storage::store::Store;
 
-/// Brings an existing database into service.
-pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Result<Arc<Engine>> {
+/// Brings an existing database into service. `is_new` says that this process has just created it.
+pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_new: bool) -> Result<Arc<Engine>> {
     let opening = clock::Instant::now();
     let mut control_file = ControlFile::open_for_use(&*disk)?;
-    control_file.resync()?;
+    if !is_new {
+        control_file.resync()?;
+    }
     check_scheme(control_file.control.scheme, &options.scheme)?;
     let opened = match &options.scheme {
-        Scheme::Wal => with_log::open(&disk, &options, &mut control_file)?,
+        Scheme::Wal => with_log::open(&disk, &options, &mut control_file, is_new)?,
         Scheme::InPlace(heap) => in_heap::open(heap, &options, &control_file.control)?,
         Scheme::NvramGroupCommit(heap, batches) => {
             in_heap::open_with_batches(heap, *batches, &options, &control_file.control)?
@@ -36,7 +38,11 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options) -> Re
     }
     let store = Store { pool: opened.pool, space: Space::new(1), scheme: opened.scheme };
     let engine = Arc::new(Engine::new((disk, home), options, control_file, store, locks, opened.shortfall));
-    engine.generations().begin()?;
+    // The checkpoint begins the second generation of a new database, in which nothing has changed.
+    let has_log = engine.scheme().log().is_some();
+    if !(is_new && has_log) {
+        engine.generations().begin()?;
+    }
     let control = engine.control.lock().control;
     let mut report = (opened.recover)(&(Arc::clone(&engine) as _), control)?;
     engine.checkpoint()?;

@@ -7,16 +7,17 @@ use duramen_wal::{Known, Log, LogDevice, WalOptions};
 
 use super::files::{DATA, DOUBLE_WRITE, VERSIONS};
 use super::parts::Opened;
+use super::tier;
 use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
 use crate::error::Result;
 use crate::options::Options;
-use crate::pool::{FilePages, FoundArea, Pool, PoolConfig, Versions, WalRule};
+use crate::pool::{FilePages, FoundArea, PageStore, Pool, PoolConfig, TieredPages, Versions, WalRule};
 use crate::pre_block_hook::PreBlockHook;
 use crate::recovery;
 use crate::scheme::WalScheme;
 
 /// Opens the logs of an existing database.
-fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Log> {
+fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile, is_new: bool) -> Result<Log> {
     let control = control_file.control;
     let count = control.logs.count;
     let from = control.behind_checkpoint();
@@ -26,6 +27,7 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
         earlier: (control.redo, &earlier),
         complete: control.logs.complete,
         is_cutting: control.logs.is_cutting,
+        is_new,
     };
     let wal_options = WalOptions { logs: count, generation: control.generation, ..options.of_log() };
     let found = Log::find(disk, &wal_options, control.database, &known, options.recovery_threads)?;
@@ -50,8 +52,14 @@ fn repair_torn_pages(control: &Control, data: &dyn File, double_write: &dyn File
     Ok(area.put_back(data, double_write)?)
 }
 
-/// Opens files and logs, and repairs torn pages.
-pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Opened> {
+/// Opens files and logs, and repairs torn pages. `is_new` says that this process has created them,
+/// so that all of them are durable.
+pub(super) fn open(
+    disk: &Arc<dyn Disk>,
+    options: &Options,
+    control_file: &mut ControlFile,
+    is_new: bool,
+) -> Result<Opened> {
     let control = control_file.control;
     let data = disk.open(DATA, OpenMode::Existing)?;
     let double_write = disk.open(DOUBLE_WRITE, OpenMode::Existing)?;
@@ -61,14 +69,16 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut C
     };
     control.check_data(&*data)?;
     let repaired = repair_torn_pages(&control, &*data, &*double_write)?;
-    // Data that can be read may not be durable, if the process that wrote it has ended or has seen
-    // a sync fail.
-    data.sync()?;
-    double_write.sync()?;
-    disk.sync_directory("")?;
+    if !is_new {
+        // Data that can be read may not be durable, if the process that wrote it has ended or has
+        // seen a sync fail.
+        data.sync()?;
+        double_write.sync()?;
+        disk.sync_directory("")?;
+    }
 
     let started = clock::Instant::now();
-    let logs = open_logs(disk, options, control_file)?;
+    let logs = open_logs(disk, options, control_file, is_new)?;
     let log_end_micros = recovery::micros(started);
     let shortfall = logs.shortfall();
     let is_in_memory = matches!(options.log_device, LogDevice::Nvm(_));
@@ -83,7 +93,11 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut C
         ..PoolConfig::default()
     };
     let pages = FilePages::new(Arc::clone(&data), double_write, Some(versions), Arc::clone(&rule))?;
-    let pool = Pool::new(config, Arc::new(pages), PreBlockHook::new(move || rule.before_blocking()))?;
+    let pages: Arc<dyn PageStore> = match tier::open(disk, options, &control)? {
+        Some(slots) => Arc::new(TieredPages::new(pages, slots)?),
+        None => Arc::new(pages),
+    };
+    let pool = Pool::new(config, pages, PreBlockHook::new(move || rule.before_blocking()))?;
     // The holder of a lock may be waiting for its commit, and that commit for records that the
     // waiting thread has inserted.
     let before_lock_wait = is_in_memory.then(|| {

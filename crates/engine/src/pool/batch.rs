@@ -24,11 +24,26 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Bytes of a full batch with its header.
-    pub(super) const LEN: usize = HEADER + BATCH_PAGES * PAGE_SIZE;
+    const LEN: usize = HEADER + BATCH_PAGES * PAGE_SIZE;
 
     /// Creates an empty batch.
     pub(super) fn new() -> Self {
         Self { bytes: AlignedBuf::zeroed(Self::LEN), ids: Vec::with_capacity(BATCH_PAGES) }
+    }
+
+    /// Returns the number of pages.
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Returns batches of at most `pages` pages each that together have the same pages.
+    pub(super) fn parts(&self, pages: usize) -> impl Iterator<Item = Self> {
+        let bytes = self.bytes[HEADER..].chunks(pages * PAGE_SIZE);
+        self.ids.chunks(pages).zip(bytes).map(|(ids, bytes)| {
+            let mut part = Self::new();
+            ids.iter().zip(bytes.chunks_exact(PAGE_SIZE)).for_each(|(id, page)| part.push(*id, page));
+            part
+        })
     }
 
     /// Empties the batch.
@@ -64,6 +79,11 @@ impl Batch {
     /// Returns the pages, each with the GSN of its copy.
     pub(super) fn pages(&self) -> impl Iterator<Item = (PageId, Gsn)> {
         self.ids.iter().copied().zip(self.bytes[HEADER..].chunks_exact(PAGE_SIZE).map(page::gsn))
+    }
+
+    /// Returns the pages with their bytes.
+    pub(super) fn sealed(&self) -> impl Iterator<Item = (PageId, &[u8])> {
+        self.ids.iter().copied().zip(self.bytes[HEADER..].chunks_exact(PAGE_SIZE))
     }
 
     /// Returns the pages with their offsets in a file that has each page at its number; adjacent

@@ -19,10 +19,11 @@
 //! | 48 | 8 each | page ids |
 //! | 4096 | page size each | the pages, sealed, in the order of their ids above |
 //!
-//! All numbers are little-endian. The area is valid when magic, version, page size, count and CRC
-//! fit; an invalid area is ignored. The pages of a valid area are always the last ones that were
-//! written in place: a later write of any page would have replaced the area. In version 1, the ids
-//! began at offset 24 and there was no stamp.
+//! All numbers are little-endian. The file grows to the largest batch that was written; on a full
+//! disk, a batch that has no space is written in parts. The area is valid when magic, version, page
+//! size, count and CRC fit; an invalid area is ignored. The pages of a valid area are always the
+//! last ones that were written in place: a later write of any page would have replaced the area. In
+//! version 1, the ids began at offset 24 and there was no stamp.
 //!
 //! # Whether a copy is used
 //! Opening reads the area only if the database was not closed in order and the area has the
@@ -58,19 +59,40 @@ const PAGES: usize = HEADER;
 
 const _: () = assert!(IDS + 8 * BATCH_PAGES <= PAGES, "the ids fit into the header block");
 
+/// Pages for which a new area has space.
+const FIRST_PAGES: usize = 8;
+
 /// The area that this process writes.
 #[derive(Debug)]
 pub(super) struct Area {
     file: Arc<dyn File>,
+    /// Number of pages for which the file has space.
+    room: usize,
     stamp: Stamp,
 }
 
 impl Area {
-    /// Uses `file` for the area. Reserves the file's space, so that a write to the area cannot run
-    /// out of space.
+    /// Uses `file` for the area. Reserves space for small batches, so that a write to the area
+    /// cannot run out of space.
     pub(super) fn new(file: Arc<dyn File>) -> Result<Self, PoolError> {
-        file.allocate(Batch::LEN as u64)?;
-        Ok(Self { file, stamp: Stamp::default() })
+        let pages = (file.len()?.saturating_sub(PAGES as u64) / PAGE_SIZE as u64).min(BATCH_PAGES as u64) as usize;
+        let room = pages.max(FIRST_PAGES);
+        file.allocate(bytes_of(room))?;
+        Ok(Self { file, room, stamp: Stamp::default() })
+    }
+
+    /// Returns how many of a batch's `pages` pages can be written at once: all of them, if the disk
+    /// has space for them.
+    pub(super) fn make_room(&mut self, pages: usize) -> Result<usize, PoolError> {
+        if pages > self.room {
+            let room = pages.next_power_of_two().min(BATCH_PAGES);
+            match self.file.allocate(bytes_of(room)) {
+                Ok(()) => self.room = room,
+                Err(error) if error.is_full() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(self.room)
     }
 
     /// Sets the generation of all later writes to the area, and empties the area. The pages of the
@@ -193,6 +215,11 @@ impl FoundArea {
         data.sync()?;
         Ok(repaired)
     }
+}
+
+/// Returns the size of an area with space for so many pages.
+fn bytes_of(pages: usize) -> u64 {
+    (PAGES + pages * PAGE_SIZE) as u64
 }
 
 fn put_u32(bytes: &mut [u8], offset: usize, value: u32) {

@@ -454,7 +454,12 @@ impl Pool {
     }
 
     fn free_frame(&self) -> Option<FrameId> {
-        let frame = self.free.lock().pop()?;
+        let frame = {
+            let mut free = self.free.lock();
+            let frame = free.pop()?;
+            self.frames.note_used(frame);
+            frame
+        };
         // Another thread with a stale look-up may hold the latch for an instant before it finds
         // that the page is gone.
         let latched = self.frames.header(frame).latch.exclusive(&self.lot, || true);

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use duramen_io::File;
+use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
@@ -52,6 +53,25 @@ impl FilePages {
             data,
             wal_rule,
         })
+    }
+
+    /// Writes pages for which the area has space.
+    fn write_at_once(&self, area: &Area, batch: &mut Batch) -> Result<(), PoolError> {
+        if !planted!(SkipDoubleWrite) {
+            area.write(batch)?;
+        }
+        self.data.write_batch(&batch.in_place())?;
+        if !planted!(SkipDataSync) {
+            self.data.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Records that the pages of the batch are durable, here or in a tier above.
+    pub(super) fn note_versions(&self, batch: &Batch) {
+        if let Some(versions) = &self.versions {
+            versions.note(batch.pages());
+        }
     }
 
     fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
@@ -133,18 +153,16 @@ impl PageWriter for FilePages {
 
     fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
         batch.seal();
-        let area = self.area.lock();
-        if !planted!(SkipDoubleWrite) {
-            area.write(batch)?;
-        }
-        self.data.write_batch(&batch.in_place())?;
-        if !planted!(SkipDataSync) {
-            self.data.sync()?;
+        let mut area = self.area.lock();
+        let room = area.make_room(batch.len())?;
+        if batch.len() <= room {
+            self.write_at_once(&area, batch)?;
+        } else {
+            reach(Probe::BatchInParts);
+            batch.parts(room).try_for_each(|mut part| self.write_at_once(&area, &mut part))?;
         }
         drop(area);
-        if let Some(versions) = &self.versions {
-            versions.note(batch.pages());
-        }
+        self.note_versions(batch);
         Ok(())
     }
 

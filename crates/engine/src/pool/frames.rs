@@ -9,13 +9,11 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use duramen_io::{HUGE_PAGE, prefer_huge_pages};
-use duramen_sync::atomic::{AtomicBool, AtomicU64};
-use duramen_sync::{CachePadded, Mutex, Striped};
+use duramen_sync::atomic::{AtomicUsize, Ordering};
+use duramen_sync::{Mutex, Striped};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
-use super::latch::Latch;
-use super::recovery_gsn::RecoveryGsn;
-use super::staged_lines::StagedLines;
+use super::headers::{Header, Headers};
 
 /// The number of a frame, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,49 +33,15 @@ impl FrameId {
     }
 }
 
-/// The state of a frame and of the page in it.
-#[derive(Debug)]
-pub(super) struct Header {
-    /// Guards the frame's bytes, and the fields below as their comments say.
-    pub(super) latch: Latch,
-    /// The page in the frame, or 0 for none. Changes only under the exclusive latch, in a section
-    /// that increments the version.
-    pub(super) page: AtomicU64,
-    /// Whether the page is dirty, and from which log record on.
-    pub(super) recovery_gsn: RecoveryGsn,
-    /// The lines that wait for a batch, if the store is staged.
-    pub(super) staged: StagedLines,
-    /// Whether the page was used since the eviction clock last passed.
-    pub(super) referenced: AtomicBool,
-    /// The sequence number of this page's arrival among all pages ever brought into a frame.
-    /// Changes under the same rule as `page`.
-    pub(super) arrival: AtomicU64,
-    /// Combines the arrivals of the page and of the page that it was last found to be a child of;
-    /// see [`super::Optimistic::is_known_child_of`].
-    pub(super) child_of: AtomicU64,
-}
-
-impl Header {
-    fn new() -> Self {
-        Self {
-            latch: Latch::new(),
-            page: AtomicU64::new(0),
-            recovery_gsn: RecoveryGsn::new(),
-            staged: StagedLines::default(),
-            referenced: AtomicBool::new(false),
-            arrival: AtomicU64::new(0),
-            child_of: AtomicU64::new(0),
-        }
-    }
-}
-
 /// All frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     memory: Memory,
     /// The first frame: the first address in `memory` with the required alignment.
     start: NonNull<u8>,
-    headers: Box<[CachePadded<Header>]>,
+    headers: Headers,
+    /// No frame from this number on has ever had a page. Grows under the lock of the free frames.
+    used: AtomicUsize,
 }
 
 /// The memory that the frames lie in.
@@ -100,7 +64,8 @@ unsafe impl Sync for Frames {}
 impl Frames {
     /// Allocates `count` frames of zeros. A large number of frames starts at a huge-page boundary,
     /// and the operating system is advised to use huge pages. The first use of a frame then commits
-    /// the memory of a whole huge page.
+    /// the memory of a whole huge page. The frames that are used first are exempt: a small database
+    /// takes only what it uses.
     ///
     /// Returns `None` when the system cannot provide that much memory.
     pub(super) fn new(count: usize) -> Option<Self> {
@@ -109,14 +74,17 @@ impl Frames {
         // Requesting a longer piece with byte alignment lets the allocator take fresh zero pages
         // from the system without touching them.
         let layout = Layout::array::<u8>(len.checked_add(align)?).ok()?;
-        let headers = new_headers(count)?;
+        let headers = Headers::new(count)?;
         // SAFETY: the size is not zero.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let skip = memory.as_ptr().align_offset(align);
         // SAFETY: `skip < align`, and the allocation is `align` bytes longer than the frames.
         let start = unsafe { memory.add(skip) };
-        prefer_huge_pages(start, len);
-        Some(Self { memory: Memory::Own(memory, layout), start, headers })
+        if let Some(len) = len.checked_sub(HUGE_PAGE) {
+            // SAFETY: within the memory.
+            prefer_huge_pages(unsafe { start.add(HUGE_PAGE) }, len);
+        }
+        Some(Self { memory: Memory::Own(memory, layout), start, headers, used: AtomicUsize::new(0) })
     }
 
     /// Makes frames of the `count` pages of a store that lie in memory from `start` on.
@@ -128,7 +96,8 @@ impl Frames {
     /// them changed.
     pub(super) unsafe fn over(start: NonNull<u8>, count: usize) -> Option<Self> {
         assert!(start.cast::<u64>().is_aligned(), "pages are aligned");
-        Some(Self { memory: Memory::OfStore(Box::default()), start, headers: new_headers(count)? })
+        let (memory, headers) = (Memory::OfStore(Box::default()), Headers::new(count)?);
+        Some(Self { memory, start, headers, used: AtomicUsize::new(count) })
     }
 
     /// Returns whether the frames are the store's memory, so that frame *n* is page *n*.
@@ -164,6 +133,18 @@ impl Frames {
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.headers.len()
+    }
+
+    /// Records that `frame` is about to have a page. The caller holds the lock of the free frames.
+    pub(super) fn note_used(&self, frame: FrameId) {
+        let used = self.used.load(Ordering::Relaxed);
+        self.used.store(used.max(frame.0 as usize + 1), Ordering::Release);
+    }
+
+    /// Returns every frame that has had a page: at least those of all pages that were changed by
+    /// records that the caller knows of.
+    pub(super) fn used_ids(&self) -> impl Iterator<Item = FrameId> + use<> {
+        (0..self.used.load(Ordering::Acquire) as u32).map(FrameId)
     }
 
     /// Returns every frame.
@@ -228,16 +209,4 @@ impl Drop for Frames {
             unsafe { dealloc(memory.as_ptr(), layout) }
         }
     }
-}
-
-// The documents state what the headers take where each page of a store has one.
-#[cfg(all(target_arch = "x86_64", not(any(duramen_loom, duramen_machine))))]
-const _: () = assert!(size_of::<CachePadded<Header>>() == 128);
-
-/// Returns `None` when the system cannot provide the memory.
-fn new_headers(count: usize) -> Option<Box<[CachePadded<Header>]>> {
-    let mut headers = Vec::new();
-    headers.try_reserve_exact(count).ok()?;
-    headers.extend((0..count).map(|_| CachePadded::new(Header::new())));
-    Some(headers.into())
 }

@@ -5,9 +5,10 @@ use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{PAGE_SIZE, PageId};
 
-/// Bytes by which the file grows at once. This keeps a device busy for about a millisecond, and
-/// commits wait for it.
+/// The file grows by at most this many bytes at once. This keeps a device busy for about a
+/// millisecond, and commits wait for it. A small file grows by a half.
 const STEP: u64 = 1 << 20;
+const LEAST_STEP: u64 = 128 << 10;
 
 /// The length of the data file.
 #[derive(Debug)]
@@ -51,7 +52,9 @@ impl Growth {
         if needed <= reserved {
             return Ok(());
         }
-        let generous = needed.max(reserved - reserved % PAGE_SIZE as u64 + STEP);
+        let whole = reserved - reserved % PAGE_SIZE as u64;
+        let step = (whole / 2).next_multiple_of(PAGE_SIZE as u64).clamp(LEAST_STEP, STEP);
+        let generous = needed.max(whole + step);
         let grown = match data.allocate(generous) {
             Ok(()) => generous,
             Err(error) if error.is_full() && generous > needed => {

@@ -11,7 +11,8 @@ use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
 use super::Pool;
 use super::error::{PoolError, Restart};
-use super::frames::{FrameId, Header};
+use super::frames::FrameId;
+use super::headers::Header;
 use super::latch::{Upgrade, Version};
 use super::staging::Section;
 use crate::page::{self, Lines, OptimisticPage, PageMut};

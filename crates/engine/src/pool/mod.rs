@@ -22,7 +22,7 @@
 //!
 //! [`FilePages`] (`file_pages`) is the data file. It has a writer with a double-write area
 //! (`doublewrite`), grows ahead of the pages (`growth`) and knows the lowest version of each page
-//! (`versions`).
+//! (`versions`). A page tier may stand above it (`tier`).
 //!
 //! # Invariants
 //! - A page is in at most one frame. A frame's page changes only under the frame's exclusive latch,
@@ -75,6 +75,7 @@ mod frames;
 mod gate;
 mod growth;
 mod guard;
+mod headers;
 mod latch;
 mod on_fetch;
 mod page_store;
@@ -83,8 +84,10 @@ mod recovery_gsn;
 mod staged_lines;
 mod staging;
 mod stamp;
+mod tier;
 mod versions;
 mod write_back;
+mod zeroed;
 
 #[cfg(all(test, duramen_loom))]
 mod models;
@@ -102,9 +105,10 @@ pub(crate) use error::{Damage, Interrupt, PoolError, Restart, broken};
 pub(crate) use file_pages::FilePages;
 pub(crate) use guard::{Exclusive, Optimistic, Shared};
 pub(crate) use on_fetch::RedoOnFetch;
-pub(crate) use page_store::{PageStore, PageWriter, WalRule};
+pub(crate) use page_store::{PageStore, PageTier, PageWriter, WalRule};
 pub(crate) use staging::{ACTION_BYTES, Staging, Taken};
 pub(crate) use stamp::{REMEDY, Stamp};
+pub(crate) use tier::{Slots, TieredPages};
 pub(crate) use versions::Versions;
 
 use cleaner::CleanerState;
@@ -113,6 +117,7 @@ use latch::ParkingLot;
 use page_table::PageTable;
 use write_back::WriteBack;
 
+use crate::metrics::TierMetrics;
 use crate::pre_block_hook::PreBlockHook;
 
 /// The configuration of a pool.
@@ -275,6 +280,22 @@ impl Pool {
     /// Returns the name of the store in messages.
     pub(crate) fn location(&self) -> String {
         self.store.location()
+    }
+
+    /// Returns the counters of the store's tier, if it has one.
+    pub(crate) fn tier_metrics(&self) -> Option<TierMetrics> {
+        self.store.tier().map(PageTier::metrics)
+    }
+
+    /// Takes the store's tier out of use ([`PageTier::drain`]); returns whether it has one.
+    ///
+    /// # Errors
+    /// Those of the disk and of `remove`; the pool is then poisoned.
+    pub(crate) fn drain_tier(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<bool> {
+        self.check_poison()?;
+        let Some(tier) = self.store.tier() else { return Ok(false) };
+        tier.drain(remove).inspect_err(|error| self.poison(&error.to_string()))?;
+        Ok(true)
     }
 
     /// Returns the number of pages that the store has space for at this moment.

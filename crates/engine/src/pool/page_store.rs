@@ -24,6 +24,7 @@ use duramen_types::{Gsn, PageId};
 
 use super::batch::Batch;
 use super::{PoolError, Stamp};
+use crate::metrics::TierMetrics;
 
 /// Where the pages are that are not in a frame.
 ///
@@ -98,6 +99,12 @@ pub(crate) trait PageStore: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns the tier that keeps some of the pages, if there is one. The answer is always the
+    /// same.
+    fn tier(&self) -> Option<&dyn PageTier> {
+        None
+    }
+
     /// Returns the most bytes of a batch, if changed lines wait in their frames until a batch takes
     /// them to the store (`staging.rs`). Such a store has no writer. The answer is always the same.
     fn most_staged(&self) -> Option<u64> {
@@ -131,6 +138,19 @@ pub(crate) trait PageWriter {
     /// # Errors
     /// [`PoolError::Corrupt`] for a damaged page; those of the store.
     fn read_whole(&self, first: PageId, bytes: &mut [u8]) -> Result<u64, PoolError>;
+}
+
+/// Keeps some of the pages of a store on a faster medium.
+pub(crate) trait PageTier {
+    /// Writes all pages to the store below, and calls `remove`, which removes the tier durably. The
+    /// tier takes no page from then on.
+    ///
+    /// # Errors
+    /// Those of the disk and of `remove`. The contents of the store are then unknown.
+    fn drain(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<()>;
+
+    /// Returns the tier's counters.
+    fn metrics(&self) -> TierMetrics;
 }
 
 /// What the pool and its store require of the log.

@@ -16,6 +16,7 @@ use duramen_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use duramen_types::PageId;
 
 use super::frames::FrameId;
+use super::zeroed::zeroed;
 
 // A model has a handful of pages, and every atomic makes it slower.
 const CHUNK_BITS: u32 = if cfg!(duramen_loom) { 2 } else { 16 };
@@ -43,7 +44,7 @@ impl PageTable {
 
     /// Creates a table without pages.
     pub(super) fn new() -> Self {
-        Self { top: (0..TOP).map(|_| AtomicPtr::default()).collect() }
+        Self { top: zeroed(TOP) }
     }
 
     /// Returns the frame that held `page` a moment ago.
@@ -101,7 +102,7 @@ impl PageTable {
 
     #[cold]
     fn install(slot: &AtomicPtr<AtomicU32>) -> *mut AtomicU32 {
-        let fresh: Box<Chunk> = (0..CHUNK).map(|_| AtomicU32::new(0)).collect();
+        let fresh: Box<Chunk> = zeroed(CHUNK);
         let fresh = Box::into_raw(fresh).cast::<AtomicU32>();
         match slot.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => fresh,

@@ -144,7 +144,7 @@ impl Pool {
     /// this. Pages dirtied during the call may be missing.
     pub(crate) fn dirty_pages(&self) -> Vec<(PageId, Gsn)> {
         let mut pages = Vec::new();
-        for frame in self.frames.ids() {
+        for frame in self.frames.used_ids() {
             let header = self.frames.header(frame);
             let Some(rec_gsn) = header.recovery_gsn.get() else { continue };
             // If the page is cleaned and replaced before this load, the pair names another page,
@@ -213,7 +213,7 @@ impl Pool {
 
     /// Returns the frames whose pages are dirty from before `gsn`, with their recovery GSNs.
     fn dirty_before(&self, gsn: Gsn) -> impl Iterator<Item = (Gsn, FrameId)> {
-        self.frames.ids().filter_map(move |frame| {
+        self.frames.used_ids().filter_map(move |frame| {
             let rec_gsn = self.frames.header(frame).recovery_gsn.get()?;
             (rec_gsn < gsn).then_some((rec_gsn, frame))
         })

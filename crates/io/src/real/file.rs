@@ -108,6 +108,7 @@ impl RealFile {
             let part = &zeros[..zeros.len().min((len - at) as usize)];
             sys::write_all(self.file.as_fd(), &[part], at, Durability::Later)?;
             at += part.len() as u64;
+            self.disk.counters.count_write(part.len());
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ pub(crate) mod atom;
 mod bank;
 mod n9_recovery;
 mod nvram;
+mod pcm;
 mod several_logs;
 pub(crate) mod simulated;
 mod sweep;
@@ -66,6 +67,10 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &nvram::BreakEven(World::Native),
     &nvram::BreakEven(World::Simulated),
     &nvram::Period,
+    &pcm::DiskIos,
+    &pcm::MissRate,
+    &pcm::WriteTraffic,
+    &pcm::Recovering,
     &atom::Small,
     &atom::Large,
     &atom::Full,

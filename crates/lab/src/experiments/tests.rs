@@ -104,6 +104,17 @@ fn p5_and_p6_go_through_and_share_what_was_measured() {
 }
 
 #[test]
+fn c1_to_c3_go_through_and_share_what_was_counted() {
+    let steps = ["C1", "C2", "C3"].map(goes_through);
+    assert!(steps[0] > 5 && steps[1..] == [1, 1], "{steps:?}");
+}
+
+#[test]
+fn c4_goes_through() {
+    goes_through("C4");
+}
+
+#[test]
 fn p8_goes_through() {
     goes_through("P8");
 }

@@ -15,7 +15,7 @@ use crate::circumstances::Circumstances;
 use crate::faults::FAULTS;
 use crate::harness::{Phase, guarded};
 use crate::variant::Variant;
-use crate::workloads::test_options;
+use crate::workloads::{test_options, tier_of};
 use crate::world::World;
 use duramen_test_support::Rng;
 
@@ -170,6 +170,7 @@ fn usual_options(shape: Shape, seed: u64, rng: &mut Rng) -> Options {
         lock_wait_limit: None,
         lock_escalation: *rng.pick(&[1, 3, 1024]),
         group_commit_transactions: rng.within(1..4),
+        page_tier: tier_of(seed),
         ..test_options()
     };
     let slots = rng.within(1..4);

@@ -6,8 +6,8 @@ mod transactions;
 
 use std::time::Duration;
 
-use duramen::Options;
-use duramen_types::PAGE_SIZE;
+use duramen::{Options, TierOptions};
+use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
 use crate::crash::CrashWorkload;
 use crate::model::Model;
@@ -88,6 +88,7 @@ impl CrashWorkload for Workload {
             log_buffer_bytes: 256 << 10,
             log_segment_bytes: self.sizes.segment_kib << 10,
             checkpoint_bytes: self.sizes.checkpoint_kib << 10,
+            page_tier: tier_of(seed),
             ..test_options()
         })
     }
@@ -117,6 +118,14 @@ pub fn test_options() -> Options {
 
 /// Slot 0, which most scripts use alone.
 const T0: usize = 0;
+
+/// Returns the page tier that a third of the seeds have, so small that pages leave it soon.
+pub(crate) fn tier_of(seed: u64) -> Option<TierOptions> {
+    let mut rng = Rng::new(seed ^ 0x7113);
+    let slots = *rng.pick(&[16, 40, 200]);
+    let bytes = (BLOCK_SIZE + slots * PAGE_SIZE) as u64;
+    rng.percent(33).then_some(TierOptions { directory: None, bytes })
+}
 
 /// Returns a key of eight digits.
 fn numbered(number: usize) -> Vec<u8> {

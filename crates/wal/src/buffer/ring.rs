@@ -3,7 +3,7 @@
 //!
 //! The byte of an LSN is at `lsn mod size`. The same physical pages are mapped at `[0, size)` and
 //! again at `[size, 2 size)`, so any range of up to `size` bytes is contiguous in memory wherever
-//! it starts.
+//! it starts. The system provides the pages as they are first written.
 
 use std::io;
 use std::ptr::NonNull;
@@ -78,7 +78,7 @@ impl Ring {
                     base.as_ptr().add(copy * size).cast(),
                     size,
                     libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE,
+                    libc::MAP_SHARED | libc::MAP_FIXED,
                     memory,
                     0,
                 )
@@ -89,6 +89,16 @@ impl Ring {
         }
         cost::map(base.as_ptr(), size, 2);
         Ok(ring)
+    }
+
+    /// Has the system provide all pages of a new ring now, for measurements.
+    #[cfg(not(duramen_loom))]
+    pub(crate) fn touched(self) -> Self {
+        for at in (0..2 * self.size).step_by(4096) {
+            // SAFETY: within the two mappings, and nothing else has the ring.
+            unsafe { self.base.as_ptr().add(at).write_volatile(0) };
+        }
+        self
     }
 
     /// Returns the size in bytes.

@@ -151,6 +151,10 @@ impl Flusher {
             } else if whole.len() as u64 <= WRITE_BYTES {
                 file.write_durable(parts, offset)?;
             } else {
+                // Until the file is whole, another thread may sync it, and what is being written
+                // must not be lost in a failure that only that thread sees.
+                let number = self.files.geometry.segment_of(piece_start);
+                let _still = (!self.files.is_whole(number)).then(|| segments.keep_still());
                 write_in_parts(&*file, parts, offset)?;
             }
         }

@@ -5,7 +5,7 @@
 //! ```text
 //! block 0, of which only the first 512 bytes are used, so that it is written whole or not at all:
 //!   0 magic          8 bytes  "DURAMLOG"
-//!   8 version        u32
+//!   8 version        u32      1 if the file is whole, 2 if it may still have to grow
 //!  12 crc            u32      CRC-32C of the 512 bytes with this field zero
 //!  16 database       16 bytes
 //!  32 log            u16
@@ -14,15 +14,20 @@
 //!  40 number         u64      of the segment; also in the file's name
 //!  48 base           u64      LSN of the first byte behind the header
 //!  56 start          u64      the log's start when the header was written
-//!  64 segment_bytes  u64      size of the file
+//!  64 segment_bytes  u64      size of the file when it is whole
 //!  72 ring_bytes     u64      size of the log buffer of the process that writes the segment
 //!  80 ring           u64      number of the ring in persistent memory that holds the end of the log, or zero: see the
 //!                             last segment's
+//!  88 file_bytes     u64      in version 2: size that the file has at least, a multiple of 4096
 //! block 1 and following: the bytes from LSN `base`
 //! ```
 //!
 //! Segment `n` holds the LSNs from `FIRST_LSN + n * (segment_bytes - 4096)`, so a block of LSNs is
 //! also a block of the file. The log's start is the highest `start` in any of its segments.
+//!
+//! The file of the last segment may be shorter than `segment_bytes`: it grows ahead of the log. The
+//! log ends before the end of the file. A file is durable with its new size before the header
+//! states this size, so a file that is shorter than its header states has lost its end.
 
 use duramen_io::{AlignedBuf, File};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
@@ -48,7 +53,12 @@ pub(crate) const BLOCK: u64 = BLOCK_SIZE as u64;
 const LSN_LIMIT: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"DURAMLOG";
-const VERSION: u32 = 1;
+/// The version of the header of a whole file.
+const WHOLE: u32 = 1;
+/// The version of the header of a file that may have to grow, and the latest.
+const VERSION: u32 = 2;
+/// Offset of the field that only version 2 has.
+const FILE_BYTES: usize = 88;
 
 /// Maps LSNs to segments and offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +92,13 @@ impl Geometry {
     /// Returns the byte offset of `lsn` in the file of its segment.
     pub(crate) const fn offset(&self, lsn: u64) -> u64 {
         BLOCK + (lsn - FIRST_LSN.get()) % self.data_bytes()
+    }
+
+    /// Returns the size of the file of segment `number` that holds everything below `lsn`, in whole
+    /// blocks, as far as it belongs to the segment.
+    pub(crate) fn bytes_up_to(&self, number: u64, lsn: u64) -> u64 {
+        let inside = lsn.saturating_sub(self.base(number)).next_multiple_of(BLOCK);
+        BLOCK + inside.min(self.data_bytes())
     }
 
     /// Makes the error that the log is damaged at `lsn`.
@@ -137,6 +154,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) segment_bytes: u64,
     pub(crate) ring_bytes: u64,
     pub(crate) ring: u64,
+    /// Size that the file has at least: `segment_bytes` if it is whole.
+    pub(crate) file_bytes: u64,
 }
 
 impl SegmentHeader {
@@ -146,7 +165,17 @@ impl SegmentHeader {
         let (database, log) = (identity.database, identity.log);
         // One log is written as 0: such logs existed before several logs were possible.
         let logs = if identity.count > 1 { identity.count } else { 0 };
-        Self { database, log, logs, number, start, segment_bytes, ring_bytes: BLOCK, ring: 0 }
+        Self {
+            database,
+            log,
+            logs,
+            number,
+            start,
+            segment_bytes,
+            ring_bytes: BLOCK,
+            ring: 0,
+            file_bytes: segment_bytes,
+        }
     }
 
     /// Writes the header to its place in `file`.
@@ -162,7 +191,12 @@ impl SegmentHeader {
         block.fill(0);
         let base = Geometry { segment_bytes: self.segment_bytes }.base(self.number);
         block[..8].copy_from_slice(&MAGIC);
-        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let is_whole = self.file_bytes == self.segment_bytes;
+        let version = if is_whole { WHOLE } else { VERSION };
+        block[8..12].copy_from_slice(&version.to_le_bytes());
+        if !is_whole {
+            block[FILE_BYTES..FILE_BYTES + 8].copy_from_slice(&self.file_bytes.to_le_bytes());
+        }
         block[16..32].copy_from_slice(&self.database);
         block[32..34].copy_from_slice(&self.log.get().to_le_bytes());
         block[34..36].copy_from_slice(&self.logs.to_le_bytes());
@@ -190,7 +224,7 @@ impl SegmentHeader {
         let version = u64_at(8) as u32;
         let stored_crc = (u64_at(8) >> 32) as u32;
         // Checked before the checksum, which another version may compute differently.
-        if version != VERSION {
+        if ![WHOLE, VERSION].contains(&version) {
             return Err(WalError::WrongVersion { found: version, supported: VERSION });
         }
         let mut checked = *sector;
@@ -209,12 +243,15 @@ impl SegmentHeader {
             segment_bytes: u64_at(64),
             ring_bytes: u64_at(72),
             ring: u64_at(80),
+            file_bytes: u64_at(if version == WHOLE { 64 } else { FILE_BYTES }),
         };
         if header.number != number {
             return Err(corrupt(&format!("the header belongs to segment {:016x}", header.number)));
         }
         let whole = header.segment_bytes.is_multiple_of(BLOCK) && (2 * BLOCK..=1 << 40).contains(&header.segment_bytes);
-        if !whole || header.start < FIRST_LSN || !(BLOCK..=1 << 40).contains(&header.ring_bytes) {
+        let has_size =
+            header.file_bytes.is_multiple_of(BLOCK) && (BLOCK..=header.segment_bytes).contains(&header.file_bytes);
+        if !whole || !has_size || header.start < FIRST_LSN || !(BLOCK..=1 << 40).contains(&header.ring_bytes) {
             return Err(corrupt("the header contains impossible values"));
         }
         if (Geometry { segment_bytes: header.segment_bytes }).checked_base(number) != Some(u64_at(48)) {
@@ -243,6 +280,25 @@ mod tests {
             segment_bytes: 65536,
             ring_bytes: 1 << 20,
             ring: 77,
+            file_bytes: 65536,
+        }
+    }
+
+    /// Earlier programs read the header of a whole file.
+    #[test]
+    fn a_file_that_grows_has_a_header_of_its_own() {
+        let mut block = vec![0; BLOCK_SIZE];
+        header().encode(&mut block);
+        assert_eq!((block[8], &block[FILE_BYTES..FILE_BYTES + 8]), (1, &[0; 8][..]));
+        let short = SegmentHeader { file_bytes: 2 * BLOCK, ..header() };
+        short.encode(&mut block);
+        assert_eq!((block[8], SegmentHeader::decode(&block, 5).unwrap()), (2, short));
+        for file_bytes in [0, BLOCK + 512, 65536 + BLOCK, u64::MAX] {
+            SegmentHeader { file_bytes, ..header() }.encode(&mut block);
+            assert!(
+                matches!(SegmentHeader::decode(&block, 5), Err(WalError::Corrupt { offset: 0, .. })),
+                "{file_bytes}"
+            );
         }
     }
 
@@ -286,7 +342,10 @@ mod tests {
         for number in [(1 << 44) - 1, u64::MAX] {
             for segment_bytes in [64 << 20, 1 << 40] {
                 let base = number.wrapping_mul(segment_bytes - BLOCK).wrapping_add(FIRST_LSN.get());
-                assert!(refused(SegmentHeader { number, segment_bytes, ..header() }, base), "{number} {segment_bytes}");
+                assert!(
+                    refused(SegmentHeader { number, segment_bytes, file_bytes: segment_bytes, ..header() }, base),
+                    "{number} {segment_bytes}"
+                );
             }
         }
     }

@@ -136,6 +136,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
             let bytes = unsafe { ring.bytes_mut(Lsn::ZERO, ring.size()) };
             cost::bind(bytes.as_ptr(), bytes.len(), node);
         }
+        let ring = ring.touched();
         let space = Space::new(capacity, BLOCK_SIZE as u64, capacity, FIRST_LSN, Arc::clone(&full), Hardening::Flushed);
         Ok(Buffer {
             insertion: AnyInsertion::new(design, shape),

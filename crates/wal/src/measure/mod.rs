@@ -136,7 +136,7 @@ pub fn copies(copying: Copying, load: Load) -> Result<Rate> {
     load.validate(&options)?;
     let system =
         |error: std::io::Error| WalError::System { what: "allocate memory".to_owned(), reason: error.to_string() };
-    let ring = Arc::new(Ring::new(options.ring_bytes).map_err(system)?);
+    let ring = Arc::new(Ring::new(options.ring_bytes).map_err(system)?.touched());
     let next = Arc::new(CachePadded::new(AtomicU64::new(0)));
     let source = vec![7_u8; load.record_bytes];
     let part = options.ring_bytes / load.threads;

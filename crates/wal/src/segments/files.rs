@@ -151,6 +151,8 @@ pub(crate) struct SegmentFiles {
 #[derive(Debug)]
 struct State {
     live: BTreeMap<u64, Arc<OpenFiles>>,
+    /// Size of the last segment's file: it may have to grow. All others are whole.
+    last_bytes: u64,
     /// The segment being written, once the log is in service.
     written: Option<u64>,
     /// The files that stay open: the segment being written and the next ones.
@@ -164,9 +166,19 @@ impl State {
 }
 
 impl SegmentFiles {
-    /// Makes the set of segments with these numbers, each in its directory.
-    pub(crate) fn new(identity: Identity, geometry: Geometry, live: BTreeMap<u64, Arc<OpenFiles>>) -> Self {
-        Self { identity, geometry, state: RwLock::new(State { live, written: None, kept: BTreeMap::new() }) }
+    /// Makes the set of segments with these numbers, each in its directory. The file of the last
+    /// one has `last_bytes`.
+    pub(crate) fn new(
+        identity: Identity,
+        geometry: Geometry,
+        live: BTreeMap<u64, Arc<OpenFiles>>,
+        last_bytes: u64,
+    ) -> Self {
+        Self {
+            identity,
+            geometry,
+            state: RwLock::new(State { live, last_bytes, written: None, kept: BTreeMap::new() }),
+        }
     }
 
     /// Returns the file that holds `lsn`.
@@ -200,9 +212,10 @@ impl SegmentFiles {
         Ok(())
     }
 
-    /// Adds a segment behind the others.
-    pub(crate) fn insert(&self, number: u64, home: &Arc<OpenFiles>, file: Arc<dyn File>) {
+    /// Adds a segment behind the others, whose file has `bytes`.
+    pub(crate) fn insert(&self, number: u64, home: &Arc<OpenFiles>, file: Arc<dyn File>, bytes: u64) {
         let mut state = self.state.write();
+        state.last_bytes = bytes;
         state.live.insert(number, Arc::clone(home));
         if state.is_kept(number) {
             state.kept.insert(number, file);
@@ -244,9 +257,32 @@ impl SegmentFiles {
         Some((*live.first_key_value()?.0, *live.last_key_value()?.0))
     }
 
-    /// Returns the LSN behind the last segment.
+    /// Returns the LSN behind the last segment's file.
     pub(crate) fn limit(&self) -> u64 {
-        self.span().map_or(0, |(_, last)| self.geometry.base(last + 1))
+        let state = self.state.read();
+        state.live.last_key_value().map_or(0, |(last, _)| self.geometry.base(*last) + state.last_bytes - BLOCK)
+    }
+
+    /// Returns the LSN behind the last segment, once its file is whole; or the first LSN.
+    pub(crate) fn reach(&self) -> u64 {
+        self.geometry.base(self.span().map_or(0, |(_, last)| last + 1))
+    }
+
+    /// Returns the size of the file of segment `number`.
+    pub(crate) fn bytes_of(&self, number: u64) -> u64 {
+        let state = self.state.read();
+        let is_last = state.live.last_key_value().is_some_and(|(last, _)| *last == number);
+        if is_last { state.last_bytes } else { self.geometry.segment_bytes }
+    }
+
+    /// Returns whether the file of segment `number` need not grow any more.
+    pub(crate) fn is_whole(&self, number: u64) -> bool {
+        self.bytes_of(number) == self.geometry.segment_bytes
+    }
+
+    /// Sets the size of the last segment's file.
+    pub(crate) fn set_last_bytes(&self, bytes: u64) {
+        self.state.write().last_bytes = bytes;
     }
 
     /// Splits `[from, to)` into parts that are in one segment each.
@@ -263,7 +299,7 @@ impl SegmentFiles {
         })
     }
 
-    /// Fills `buf` with the log's bytes from `lsn`, as far as the segments reach; returns how many.
+    /// Fills `buf` with the log's bytes from `lsn`, as far as the files reach; returns how many.
     /// `lsn` and the length of `buf` are multiples of a block.
     pub(crate) fn read(&self, lsn: u64, buf: &mut [u8]) -> Result<usize> {
         let end = (lsn + buf.len() as u64).min(self.limit());

@@ -104,9 +104,12 @@ impl Stretch<'_> {
     /// Returns whether `log` has the same bytes or has recycled them. Where histories diverge, all
     /// later bytes differ.
     fn has_been_in(&self, log: &Found, geometry: Geometry) -> Result<bool> {
-        let Some((home, _)) = log.get(&self.number) else {
+        let Some((home, header)) = log.get(&self.number) else {
             return Ok(log.first_key_value().is_some_and(|(first, _)| self.number < *first));
         };
+        if geometry.offset(self.to - 1) >= header.file_bytes {
+            return Ok(false);
+        }
         let (own, file) = (home.segment(self.log, self.number)?, self.home.segment(self.log, self.number)?);
         let (mut one, mut two) = (AlignedBuf::zeroed(WINDOW_BYTES as usize), AlignedBuf::zeroed(WINDOW_BYTES as usize));
         let mut window = self.from / BLOCK * BLOCK;
@@ -213,19 +216,27 @@ impl LogChain {
         let last = [&backup, &archive, &log].into_iter().filter_map(|some| Some(*some.last_key_value()?.0)).max();
         let last = last.unwrap_or_default();
         let (mut live, mut gap, mut certain) = (BTreeMap::new(), None, end.get());
+        let mut last_bytes = BLOCK;
         let first = geometry.segment_of(start.get());
         for number in first..=last {
             let (is_archived, in_backup) = (archive.contains_key(&number), geometry.base(number) < end.get());
             let is_cut = in_backup && geometry.base(number + 1) > end.get();
-            if let Some((home, _)) = archive.remove(&number).or_else(|| log.remove(&number)) {
+            if let Some((home, header)) = archive.remove(&number).or_else(|| log.remove(&number)) {
                 if is_archived {
                     certain = certain.max(geometry.base(number + 1));
                 }
+                last_bytes = header.file_bytes;
                 live.insert(number, home);
-                continue;
+                if last_bytes == geometry.segment_bytes {
+                    continue;
+                }
+                // The last segment of the log: its file had to grow before the log could go on.
+                gap = (number < last).then_some(number);
+                break;
             }
             match backup.remove(&number) {
-                Some((home, _)) if in_backup || number == first => {
+                Some((home, header)) if in_backup || number == first => {
+                    last_bytes = header.file_bytes;
                     live.insert(number, home);
                     if !is_cut {
                         continue;
@@ -241,9 +252,8 @@ impl LogChain {
             break;
         }
         // Nothing behind a gap is read.
-        let limit = live.last_key_value().map_or(0, |(number, _)| geometry.base(number + 1));
-        let certain = certain.min(limit);
-        let files = Arc::new(SegmentFiles::new(identity, geometry, live));
+        let files = Arc::new(SegmentFiles::new(identity, geometry, live, last_bytes));
+        let certain = certain.min(files.limit());
         Ok(Self { files, backup: (start, end), certain, gap, has_log })
     }
 
@@ -331,7 +341,7 @@ impl LogChain {
             SegmentHeader::of_copy(&identity, number, start, geometry.segment_bytes).write(&*file)?;
             made.insert(number, Arc::clone(&home));
         }
-        let made = SegmentFiles::new(identity, geometry, made);
+        let made = SegmentFiles::new(identity, geometry, made, geometry.segment_bytes);
         let mut scanner = Scanner::to_first_invalid(Arc::clone(&self.files), start);
         let mut buffer = AlignedBuf::zeroed((WINDOW_BYTES + 2 * BLOCK) as usize);
         // The sealed bytes of the block in which the window begins.

@@ -13,6 +13,23 @@
 //! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: everything inserted under a
 //! reservation has room on the disk. The limit only grows. The sum may count bytes twice, in `end`
 //! and still in `reserved`, but never omits them.
+//!
+//! # Growing
+//! A new database should not take up more than it needs, so the file of the last segment grows
+//! ahead of the log, and only the file of the last segment is not whole. How far ahead depends on
+//! how much the log has grown since it was opened: the space doubles, until whole segments are made
+//! ahead. The new part is filled with zeros and synced before the log may reach it, so a write of
+//! the log never changes the extents or the size of a file, which its sync would have to wait for.
+//! In order:
+//!
+//! 1. fill the file up, sync it;
+//! 2. write the header with the new size, durably;
+//! 3. raise the limit.
+//!
+//! So records lie in that part of the file which the header states, and a file that is shorter has
+//! lost its end. The thread that makes a file grow has opened it for itself, because a failed sync
+//! is reported once for each opening. Closing the log cuts off again what the next opening does not
+//! need ([`Segments::shrink`]).
 
 use duramen_io::{AlignedBuf, File, OpenMode, throttled_allocate};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,9 +38,14 @@ use duramen_sync::{Arc, Mutex, MutexGuard};
 use duramen_types::{LogId, Lsn, planted};
 
 use crate::error::{Result, WalError};
-use crate::format::segment::{BLOCK, SegmentHeader, directory, segment_name, spare_name};
+use crate::format::segment::{BLOCK, Geometry, SegmentHeader, directory, segment_name, spare_name};
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::retention::Retention;
+
+/// The log's files extend at least this many bytes beyond the reserved ones...
+const LEAST_AHEAD: u64 = 64 << 10;
+/// ...or this part of a segment, if it is less.
+const LEAST_PART: u64 = 8;
 
 /// Bounds on the number of segments.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +67,9 @@ pub(crate) struct Segments {
     pub(crate) retention: Retention,
     /// Held while segments are made or recycled; never while the log is written.
     growth: Mutex<Growth>,
-    /// LSN behind the last segment.
+    /// Where the log ended when it was opened.
+    opened_at: u64,
+    /// LSN behind the last segment's file.
     limit: AtomicU64,
     start: AtomicU64,
     reserved: AtomicU64,
@@ -80,9 +104,14 @@ impl Growth {
 }
 
 impl Segments {
-    /// Takes over `files`, for which new ones are made in `home`, and the log's start. There are no
-    /// spares yet.
-    pub(crate) fn new(home: Arc<OpenFiles>, files: Arc<SegmentFiles>, start: Lsn, limits: Limits) -> Self {
+    /// Takes over `files`, for which new ones are made in `home`, and the log's start and end.
+    /// There are no spares yet.
+    pub(crate) fn new(
+        home: Arc<OpenFiles>,
+        files: Arc<SegmentFiles>,
+        (start, end): (Lsn, Lsn),
+        limits: Limits,
+    ) -> Self {
         let limit = AtomicU64::new(files.limit().max(files.geometry.base(0)));
         Self {
             home,
@@ -90,6 +119,7 @@ impl Segments {
             limits,
             retention: Retention::default(),
             growth: Mutex::new(Growth::default()),
+            opened_at: end.get(),
             limit,
             start: AtomicU64::new(start.get()),
             reserved: AtomicU64::new(0),
@@ -143,7 +173,7 @@ impl Segments {
         let Some((first, last)) = self.files.span() else { return true };
         let geometry = self.files.geometry;
         let needed = end.get().saturating_add(self.reserved().saturating_sub(returned)).saturating_add(bytes);
-        let missing = needed.saturating_sub(self.limit.load(Ordering::Acquire)).div_ceil(geometry.data_bytes());
+        let missing = needed.saturating_sub(self.files.reach()).div_ceil(geometry.data_bytes());
         let kept = last + 1 - geometry.segment_of(start.get()).clamp(first, last);
         kept.saturating_add(missing).saturating_mul(geometry.segment_bytes) <= self.limits.max_bytes
     }
@@ -154,7 +184,7 @@ impl Segments {
         assert!(before >= bytes, "only what was reserved can be given back");
     }
 
-    /// Makes segments until they reach `end`; `wanted` appears in the message if that fails.
+    /// Makes space until it reaches `end`; `wanted` appears in the message if that fails.
     pub(crate) fn ensure(&self, end: u64, wanted: u64) -> Result<()> {
         if end <= self.limit.load(Ordering::Acquire) {
             return Ok(());
@@ -165,13 +195,13 @@ impl Segments {
         };
         let mut growth = self.lock_growth();
         let data = self.files.geometry.data_bytes();
-        let missing = end.saturating_sub(self.limit.load(Ordering::Relaxed)).div_ceil(data);
+        let missing = end.saturating_sub(self.files.reach()).div_ceil(data);
         if missing > 0 && !self.may_add(missing) {
             let obstacle = self.retention.obstacle().map(|obstacle| format!(", and {obstacle}")).unwrap_or_default();
             return Err(full(format!("that would exceed its limit of {} bytes{obstacle}", self.limits.max_bytes)));
         }
         while self.limit.load(Ordering::Relaxed) < end {
-            self.add(&mut growth, false).map_err(|error| match error {
+            self.extend(&mut growth, end).map_err(|error| match error {
                 WalError::Disk(disk) if disk.is_full() => full(disk.to_string()),
                 other => other,
             })?;
@@ -196,20 +226,44 @@ impl Segments {
         bytes <= self.limits.max_bytes
     }
 
-    /// Returns whether a log that ends at `end` needs its next segment in the background: beyond
-    /// the reserved bytes there should be as much as a segment holds.
+    /// Returns how much space there should be beyond `needed`, the end of the log with the reserved
+    /// bytes: as much as the log has grown since it was opened, and at most a segment.
+    fn ahead(&self, needed: u64) -> u64 {
+        let Geometry { segment_bytes, .. } = self.files.geometry;
+        let least = LEAST_AHEAD.min(segment_bytes / LEAST_PART);
+        let written = needed.saturating_sub(self.reserved()).saturating_sub(self.opened_at);
+        written.max(least).min(self.files.geometry.data_bytes())
+    }
+
+    /// Returns how far a step of growth reaches that is taken because of `needed`.
+    fn target(&self, needed: u64) -> u64 {
+        needed + 2 * self.ahead(needed)
+    }
+
+    /// Returns whether a log that ends at `end` should grow in the background.
     pub(crate) fn wants_more(&self, end: Lsn) -> bool {
-        let needed = end.get().saturating_add(self.reserved()).saturating_add(self.files.geometry.data_bytes());
+        let needed = end.get().saturating_add(self.reserved());
         self.limits.spare_segments > 0
-            && needed > self.limit.load(Ordering::Relaxed)
+            && needed + self.ahead(needed) > self.limit.load(Ordering::Relaxed)
             && !self.ahead_failed.load(Ordering::Relaxed)
     }
 
-    /// Makes one segment ahead of need. A failure is left to the reservation that will need the
-    /// segment.
-    pub(crate) fn add_ahead(&self, end: Lsn) {
+    /// Makes space ahead of need, at most one segment; `end` returns where the log ends. There are
+    /// no pauses any more once half of the space ahead is used up. A failure is left to the
+    /// reservation that will need the space.
+    pub(crate) fn add_ahead(&self, end: impl Fn() -> Lsn) {
         let mut growth = self.growth.lock();
-        if self.wants_more(end) && !(self.may_add(1) && self.add(&mut growth, true).is_ok()) {
+        if !self.wants_more(end()) {
+            return;
+        }
+        let needed = || end().get().saturating_add(self.reserved());
+        let hurry = || {
+            let needed = needed();
+            let is_pressed = needed + self.ahead(needed) / 2 > self.limit.load(Ordering::Relaxed);
+            is_pressed || self.hurried.load(Ordering::Relaxed) > 0
+        };
+        let may_grow = self.limit.load(Ordering::Relaxed) < self.files.reach() || self.may_add(1);
+        if !(may_grow && self.extend_to(&mut growth, self.target(needed()), &hurry).is_ok()) {
             self.ahead_failed.store(true, Ordering::Relaxed);
         }
     }
@@ -227,55 +281,105 @@ impl Segments {
         growth
     }
 
-    /// Adds the next segment, with pauses if it is `ahead` of need.
-    fn add(&self, growth: &mut Growth, ahead: bool) -> Result<()> {
-        let geometry = self.files.geometry;
-        let number = geometry.segment_of(self.limit.load(Ordering::Relaxed));
-        let spare = match growth.take_spare(number) {
-            Some(spare) => {
-                reach(Probe::SegmentRecycled);
-                self.recycled.fetch_add(1, Ordering::Relaxed);
-                spare
-            }
-            None => {
-                self.make_spare(number, ahead)?;
-                self.created.fetch_add(1, Ordering::Relaxed);
-                number
-            }
-        };
-        let file = self.promote(spare, number).inspect_err(|_| {
-            // It may be used later, if it still has its name.
-            if self.home.disk().exists(&spare_name(self.log(), spare)).unwrap_or(false) {
-                growth.spares.push(spare);
-            }
-        })?;
-        self.files.insert(number, &self.home, file);
-        self.limit.store(geometry.base(number + 1), Ordering::Release);
+    /// Keeps the files from growing and from being recycled.
+    pub(crate) fn keep_still(&self) -> impl Sized {
+        self.lock_growth()
+    }
+
+    /// Takes a step of growth because `needed` is not within the limit: generous if the disk has
+    /// space for it.
+    fn extend(&self, growth: &mut Growth, needed: u64) -> Result<()> {
+        match self.extend_to(growth, self.target(needed), &|| true) {
+            Err(WalError::Disk(disk)) if disk.is_full() => self.extend_to(growth, needed, &|| true),
+            extended => extended,
+        }
+    }
+
+    /// Extends the last segment's file towards `target` or, if it is whole, adds a segment; with
+    /// pauses as long as `hurry` returns that no thread needs it.
+    fn extend_to(&self, growth: &mut Growth, target: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
+        let (geometry, limit) = (self.files.geometry, self.limit.load(Ordering::Relaxed));
+        let reach = if limit < self.files.reach() { self.files.reach() } else { limit + geometry.data_bytes() };
+        let target = target.clamp(limit + 1, reach).next_multiple_of(BLOCK);
+        if limit < self.files.reach() {
+            self.grow_last(geometry.segment_of(limit), target, hurry)?;
+        } else {
+            self.add(growth, target, hurry)?;
+        }
+        self.limit.store(self.files.limit(), Ordering::Release);
         Ok(())
     }
 
-    /// Makes a durable spare file.
-    fn make_spare(&self, number: u64, ahead: bool) -> Result<()> {
+    /// Makes the last segment's file reach `target`.
+    fn grow_last(&self, number: u64, target: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
+        let file = self.home.open(&segment_name(self.log(), number), OpenMode::Existing)?;
+        let bytes = self.files.geometry.bytes_up_to(number, target);
+        Self::fill(&*file, bytes, hurry).inspect_err(|_| {
+            // What there is of the new part would only take up space.
+            let _ = file.set_len(self.files.bytes_of(number));
+        })?;
+        self.write_header_with(&*file, number, self.limits.ring, bytes)?;
+        self.files.set_last_bytes(bytes);
+        reach(Probe::SegmentGrown);
+        Ok(())
+    }
+
+    /// Fills a file with zeros up to `bytes`, durably.
+    fn fill(file: &dyn File, bytes: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
+        throttled_allocate(file, bytes, hurry)?;
+        if !planted!(GrowthUnsynced) {
+            file.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Adds the next segment, whose file reaches `target` at least.
+    fn add(&self, growth: &mut Growth, target: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
+        let geometry = self.files.geometry;
+        let number = geometry.segment_of(self.limit.load(Ordering::Relaxed));
+        let (spare, bytes) = match growth.take_spare(number) {
+            Some(spare) => {
+                reach(Probe::SegmentRecycled);
+                self.recycled.fetch_add(1, Ordering::Relaxed);
+                (spare, geometry.segment_bytes)
+            }
+            None => {
+                let bytes = geometry.bytes_up_to(number, target);
+                self.make_spare(number, bytes, hurry)?;
+                self.created.fetch_add(1, Ordering::Relaxed);
+                (number, bytes)
+            }
+        };
+        let file = self.promote(spare, number, bytes).inspect_err(|_| {
+            // It may be used later, if it is whole and still has its name.
+            let is_whole = bytes == geometry.segment_bytes;
+            if is_whole && self.home.disk().exists(&spare_name(self.log(), spare)).unwrap_or(false) {
+                growth.spares.push(spare);
+            }
+        })?;
+        self.files.insert(number, &self.home, file, bytes);
+        Ok(())
+    }
+
+    /// Makes a durable spare file of `bytes`.
+    fn make_spare(&self, number: u64, bytes: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
         let (name, disk) = (spare_name(self.log(), number), self.home.disk());
         if disk.exists(&name)? {
             disk.remove(&name)?;
         }
         let file = self.home.open(&name, OpenMode::CreateNew)?;
-        let hurry = || !ahead || self.hurried.load(Ordering::Relaxed) > 0;
-        let made = throttled_allocate(&*file, self.files.geometry.segment_bytes, hurry).and_then(|()| file.sync());
-        made.map_err(|error| {
+        Self::fill(&*file, bytes, hurry).inspect_err(|_| {
             // The rest of it would only take up space; if it cannot be removed either, opening the
             // log does it.
             let _ = disk.remove(&name);
-            error.into()
         })
     }
 
-    /// Turns a spare into segment `number`.
-    fn promote(&self, spare: u64, number: u64) -> Result<Arc<dyn File>> {
+    /// Turns a spare of `bytes` into segment `number`.
+    fn promote(&self, spare: u64, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
         let (from, to) = (spare_name(self.log(), spare), segment_name(self.log(), number));
         let file = self.home.open(&from, OpenMode::Existing)?;
-        self.write_header(&*file, number)?;
+        self.write_header_with(&*file, number, self.limits.ring, bytes)?;
         drop(file);
         self.home.disk().rename(&from, &to)?;
         if !planted!(SkipDirectorySync) {
@@ -286,9 +390,14 @@ impl Segments {
         Ok(self.home.open(&to, OpenMode::Existing)?)
     }
 
+    /// Returns whether a ring holds the end of the log, unless it has been left.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.limits.ring != 0
+    }
+
     /// Writes the header of segment `number`, durably.
     pub(crate) fn write_header(&self, file: &dyn File, number: u64) -> Result<()> {
-        self.write_header_with(file, number, self.limits.ring)
+        self.write_header_with(file, number, self.limits.ring, self.files.bytes_of(number))
     }
 
     /// Records durably, in the last segment's header, that no ring holds the end of the log any
@@ -297,10 +406,10 @@ impl Segments {
         let _growth = self.growth.lock();
         let last = self.files.span().map_or(0, |(_, last)| last);
         let file = self.files.file(last, self.start())?;
-        self.write_header_with(&*file, last, 0)
+        self.write_header_with(&*file, last, 0, self.files.bytes_of(last))
     }
 
-    fn write_header_with(&self, file: &dyn File, number: u64, ring: u64) -> Result<()> {
+    fn write_header_with(&self, file: &dyn File, number: u64, ring: u64, file_bytes: u64) -> Result<()> {
         let identity = self.files.identity;
         let header = SegmentHeader {
             database: identity.database,
@@ -312,6 +421,7 @@ impl Segments {
             segment_bytes: self.files.geometry.segment_bytes,
             ring_bytes: self.limits.ring_bytes,
             ring,
+            file_bytes,
         };
         let mut block = AlignedBuf::zeroed(BLOCK as usize);
         header.encode(&mut block);
@@ -414,6 +524,47 @@ impl Segments {
         if removed > 0 {
             self.home.disk().sync_directory(&directory(self.log()))?;
         }
+        Ok(())
+    }
+
+    /// Leaves of the files of a log that ends at `end`, and that no thread writes any more, what
+    /// the next opening needs. No ring holds the end of the log.
+    ///
+    /// The last segment goes first: at no time is one missing before another.
+    pub(crate) fn shrink(&self, end: Lsn) -> Result<()> {
+        let mut growth = self.growth.lock();
+        let (disk, geometry) = (self.home.disk(), self.files.geometry);
+        let Some((first, last)) = self.files.span() else { return Ok(()) };
+        let directory = directory(self.log());
+        let spares = std::mem::take(&mut growth.spares);
+        for spare in &spares {
+            disk.remove(&spare_name(self.log(), *spare))?;
+        }
+        if !spares.is_empty() {
+            disk.sync_directory(&directory)?;
+        }
+        let keep = geometry.segment_of(end.get()).clamp(first, last);
+        let file = self.home.open(&segment_name(self.log(), keep), OpenMode::Existing)?;
+        if keep < last {
+            // It becomes the last one, which must not name a ring.
+            self.write_header_with(&*file, keep, 0, geometry.segment_bytes)?;
+        }
+        for number in (keep + 1..=last).rev() {
+            self.files.remove(number);
+            disk.remove(&segment_name(self.log(), number))?;
+            disk.sync_directory(&directory)?;
+        }
+        if keep < last {
+            self.files.set_last_bytes(geometry.segment_bytes);
+        }
+        let needed = geometry.bytes_up_to(keep, end.get() + 2 * LEAST_AHEAD);
+        if needed < self.files.bytes_of(keep) {
+            self.write_header_with(&*file, keep, 0, needed)?;
+            file.set_len(needed)?;
+            file.sync()?;
+            self.files.set_last_bytes(needed);
+        }
+        self.limit.store(self.files.limit(), Ordering::Release);
         Ok(())
     }
 }

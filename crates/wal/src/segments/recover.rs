@@ -50,8 +50,7 @@ pub(crate) struct Found {
 impl Found {
     /// Returns the bytes of log for which the segments have room behind `position`.
     pub(crate) fn bytes_behind(&self, position: u64) -> u64 {
-        let end = self.headers.keys().next_back().map_or(0, |last| self.files.geometry.base(last + 1));
-        end.saturating_sub(position)
+        self.files.limit().saturating_sub(position)
     }
 }
 
@@ -107,13 +106,25 @@ pub(crate) fn find(home: &Arc<OpenFiles>, log: LogId, identity: Option<Identity>
         let lsn = Lsn::new(geometry.base(segment)).max(from.unwrap_or(start).min(start));
         return Err(WalError::MissingSegment { segment, lsn });
     }
+    // A segment follows only one that is whole.
+    if let Some((&segment, header)) =
+        headers.range(needed..last).find(|(_, header)| header.file_bytes < geometry.segment_bytes)
+    {
+        return Err(too_short(segment, header.file_bytes, geometry.segment_bytes));
+    }
+    let last_bytes = headers.get(&last).map_or(BLOCK, |header| header.file_bytes);
     let live = headers.range(needed..).map(|(number, _)| (*number, Arc::clone(home))).collect();
     let stale = headers.range(..needed).map(|(number, _)| *number).collect();
-    let files = Arc::new(SegmentFiles::new(identity, geometry, live));
+    let files = Arc::new(SegmentFiles::new(identity, geometry, live, last_bytes));
     Ok(Found { home: Arc::clone(home), files, start, spares, stale, ring, headers })
 }
 
-/// Opens segment `number` of a log and reads its header.
+fn too_short(segment: u64, len: u64, expected: u64) -> WalError {
+    let reason = format!("the file has {len} bytes instead of {expected}");
+    WalError::Corrupt { segment, offset: len, reason }
+}
+
+/// Opens segment `number` of a log and reads its header, with the size that the file really has.
 pub(crate) fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(Arc<dyn File>, SegmentHeader)> {
     let file = disk.open(&segment_name(log, number), OpenMode::Existing)?;
     let corrupt = |offset: u64, reason: String| WalError::Corrupt { segment: number, offset, reason };
@@ -124,10 +135,20 @@ pub(crate) fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(
     let mut block = AlignedBuf::zeroed(BLOCK as usize);
     file.read_at(&mut block, 0)?;
     let header = SegmentHeader::decode(&block, number)?;
-    if len < header.segment_bytes {
-        return Err(corrupt(len, format!("the file has {len} bytes instead of {}", header.segment_bytes)));
+    if len < header.file_bytes {
+        return Err(too_short(number, len, header.file_bytes));
     }
-    Ok((file, header))
+    let file_bytes = len.min(header.segment_bytes) / BLOCK * BLOCK;
+    Ok((file, SegmentHeader { file_bytes, ..header }))
+}
+
+/// Returns the error that the log goes on at `lsn`, where its files have ended.
+fn ended(files: &SegmentFiles, lsn: Lsn) -> WalError {
+    let segment = files.geometry.segment_of(lsn.get());
+    if files.has(segment) {
+        return files.geometry.corrupt(lsn.get(), "the log is longer than its last file");
+    }
+    WalError::MissingSegment { segment, lsn }
 }
 
 /// The result of reading the log to its end.
@@ -155,7 +176,7 @@ pub(crate) fn find_end(
     let files = &found.files;
     let from = from.unwrap_or(found.start);
     if from.get() > files.limit() {
-        return Err(WalError::MissingSegment { segment: files.geometry.segment_of(from.get()), lsn: from });
+        return Err(ended(files, from));
     }
     let mut scanner = Scanner::to_first_invalid(Arc::clone(files), from);
     let mut last = None;
@@ -165,8 +186,7 @@ pub(crate) fn find_end(
     }
     let end = scanner.position();
     if scanner.is_cut_off() {
-        let lsn = Lsn::new(files.limit());
-        return Err(WalError::MissingSegment { segment: files.geometry.segment_of(lsn.get()), lsn });
+        return Err(ended(files, Lsn::new(files.limit())));
     }
     if end == from && known {
         // The caller knew of a record there.

@@ -49,6 +49,9 @@ pub struct Known<'a> {
     pub complete: Gsn,
     /// The logs were being cut behind that GSN.
     pub is_cutting: bool,
+    /// This process has created the logs and closed them without an error: everything in them is
+    /// durable, and nothing is behind their ends.
+    pub is_new: bool,
 }
 
 /// The logs of a database as found on disk.
@@ -58,6 +61,7 @@ pub struct FoundLog {
     logs: Vec<FoundStream>,
     complete: Gsn,
     is_cutting: bool,
+    is_new: bool,
 }
 
 #[derive(Debug)]
@@ -176,7 +180,8 @@ impl Log {
             };
             logs.push(FoundStream { found, ring, end, cut, last, gsn_index });
         }
-        let found = FoundLog { options: options.clone(), logs, complete, is_cutting: known.is_cutting };
+        let (is_cutting, is_new) = (known.is_cutting, known.is_new);
+        let found = FoundLog { options: options.clone(), logs, complete, is_cutting, is_new };
         if found.cut().is_some() {
             // Records that count as complete from now on must not be lost.
             for (number, log) in found.logs.iter().enumerate() {
@@ -208,7 +213,7 @@ impl FoundLog {
             let mut kept = log.gsn_index.clone();
             kept.retain(|_, lsn| *lsn <= log.cut.get());
             gsn_index.push(kept);
-            let stream = log.start(&self.options, is_cut, &common);
+            let stream = log.start(&self.options, is_cut, self.is_new, &common);
             streams.push(stream.map_err(|error| error.in_log(LogId::new(number as u16)))?);
         }
         Log::new(streams, self.complete, gsn_index)
@@ -217,15 +222,15 @@ impl FoundLog {
 
 impl FoundStream {
     /// Removes the part behind the cut or the end, and starts the stream.
-    fn start(mut self, options: &WalOptions, is_cut: bool, common: &Common) -> Result<Stream> {
+    fn start(mut self, options: &WalOptions, is_cut: bool, is_new: bool, common: &Common) -> Result<Stream> {
         let files = &self.found.files;
         if is_cut {
             self.ring.as_mut().map_or(Ok(()), |ring| ring.empty(files))?;
             recover::truncate(files, self.cut)?;
-        } else {
+        } else if !is_new {
             self.end.erase_behind(files)?;
         }
-        Stream::start(options.clone(), &self.found, self.cut, common, self.ring)
+        Stream::start(options.clone(), &self.found, self.cut, is_new && !is_cut, common, self.ring)
     }
 }
 
@@ -249,10 +254,10 @@ fn read_all(
     let threads = parallel::size_for(threads, bytes).min(found.len());
     let (disk, options) = (Arc::clone(disk), options.clone());
     let (from, earlier) = (known.from.to_vec(), (known.earlier.0, known.earlier.1.to_vec()));
-    let (complete, is_cutting) = (known.complete, known.is_cutting);
+    let (complete, is_cutting, is_new) = (known.complete, known.is_cutting, known.is_new);
     let rest = Mutex::new((0..count).map(LogId::new).zip(found).rev().collect::<Vec<_>>());
     let work = move || {
-        let known = Known { from: &from, earlier: (earlier.0, &earlier.1), complete, is_cutting };
+        let known = Known { from: &from, earlier: (earlier.0, &earlier.1), complete, is_cutting, is_new };
         let mut readings = Vec::new();
         loop {
             let next = rest.lock().pop();

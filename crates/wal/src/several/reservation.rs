@@ -36,6 +36,10 @@ use crate::stream::inner::StreamInner;
 /// active transactions reserve.
 const BALANCE: u64 = 256 << 10;
 
+/// The first refill of a shard adds this much; the next ones double it. A program with few
+/// transactions reserves little, and the log's files stay small.
+const FIRST: u64 = 16 << 10;
+
 /// One refill of every shard together takes at most this fraction of what a log may have.
 const SHARE: u64 = 32;
 
@@ -74,6 +78,8 @@ pub(crate) struct LogReservation {
 struct Shard {
     balance: AtomicU64,
     used: AtomicU64,
+    /// What the next refill adds. Changes under the lock of refills.
+    next: AtomicU64,
 }
 
 impl LogReservation {
@@ -83,11 +89,13 @@ impl LogReservation {
         // Fewer shards, so that refills are not too frequent.
         let worth_it = usize::try_from(2 * share / BALANCE).map_or(MOST, |most| most.clamp(1, MOST));
         let shards = if logs == 1 { thread::available_parallelism().clamp(1, worth_it) } else { logs };
-        Self::with_shards(shards, BALANCE.min(share / shards as u64))
+        let step = BALANCE.min(share / shards as u64);
+        Self::with_shards(shards, step, FIRST.min(step))
     }
 
-    fn with_shards(count: usize, step: u64) -> Self {
-        Self { shards: (0..count).map(|_| CachePadded::default()).collect(), refill: Mutex::new(()), step }
+    fn with_shards(count: usize, step: u64, first: u64) -> Self {
+        let shard = || CachePadded::new(Shard { next: AtomicU64::new(first), ..Shard::default() });
+        Self { shards: (0..count).map(|_| shard()).collect(), refill: Mutex::new(()), step }
     }
 
     fn here(&self) -> &Shard {
@@ -161,8 +169,10 @@ impl LogReservation {
             return Ok(());
         }
         tell(logs, &shard.used);
-        if reserve(logs, bytes.saturating_add(self.step)).is_ok() {
-            shard.balance.fetch_add(self.step, Ordering::Relaxed);
+        let added = shard.next.load(Ordering::Relaxed);
+        if reserve(logs, bytes.saturating_add(added)).is_ok() {
+            shard.next.store((2 * added).min(self.step), Ordering::Relaxed);
+            shard.balance.fetch_add(added, Ordering::Relaxed);
             return Ok(());
         }
         self.clear(logs);

@@ -118,7 +118,7 @@ mod models {
     fn nobody_is_refused_what_there_is(shards: [usize; 2], step: u64) {
         model(3, move || {
             let log = Counters { end: AtomicU64::new(0), reserved: AtomicU64::new(0), limit: 5 };
-            let shared = Arc::new((LogReservation::with_shards(2, step), [Arc::new(log)]));
+            let shared = Arc::new((LogReservation::with_shards(2, step, step), [Arc::new(log)]));
             let work = move |(reservation, logs): &(LogReservation, [Arc<Counters>; 1]), number: usize| {
                 let shard = &reservation.shards[shards[number]];
                 reservation.reserve_from(shard, logs, 2, || ()).expect("there is room for both");
@@ -144,7 +144,7 @@ mod models {
     fn what_records_have_taken_is_not_promised(shards: [usize; 2]) {
         model(3, move || {
             let log = Counters { end: AtomicU64::new(0), reserved: AtomicU64::new(0), limit: 2 };
-            let shared = Arc::new((LogReservation::with_shards(2, 0), [Arc::new(log)]));
+            let shared = Arc::new((LogReservation::with_shards(2, 0, 0), [Arc::new(log)]));
             let other = {
                 let shared = Arc::clone(&shared);
                 let take = move |(reservation, logs): &(LogReservation, [Arc<Counters>; 1])| {

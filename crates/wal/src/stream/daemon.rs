@@ -126,9 +126,8 @@ fn archive_loop(shared: &StreamInner) {
 fn keep_loop(shared: &StreamInner) {
     let _guard = FailOnPanic(shared);
     while !shared.preallocator.is_stopped() {
-        let end = shared.space.end();
-        if shared.segments.wants_more(end) {
-            shared.segments.add_ahead(end);
+        if shared.segments.wants_more(shared.space.end()) {
+            shared.segments.add_ahead(|| shared.space.end());
         } else {
             shared.preallocator.wait(None);
         }

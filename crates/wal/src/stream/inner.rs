@@ -116,7 +116,7 @@ impl StreamInner {
         let quick = unsealed && clock.is_none();
         let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), device.hardening());
         files.write_from(files.geometry.segment_of(end.get()));
-        let segments = Segments::new(home, Arc::clone(&files), start, limits);
+        let segments = Segments::new(home, Arc::clone(&files), (start, end), limits);
         if let Some(archiver) = &archiver {
             segments.retention.archived(archiver.admits());
         }

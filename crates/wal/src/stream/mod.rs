@@ -53,25 +53,29 @@ impl Stream {
         disk.create_directory(&directory(identity.log))?;
         disk.sync_directory("")?;
         let geometry = Geometry { segment_bytes: options.segment_bytes };
-        let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new()));
+        let files = Arc::new(SegmentFiles::new(identity, geometry, BTreeMap::new(), 0));
         let ring = FoundRing::for_new(&options, &identity)?;
         let shared = StreamInner::new(home, options, files, FIRST_LSN, FIRST_LSN, common, ring)?;
         shared.segments.ensure(FIRST_LSN.get() + 1, geometry.segment_bytes)?;
         Self::start_threads(shared)
     }
 
-    /// Opens a log that has been found and that has nothing behind `end`.
+    /// Opens a log that has been found and that has nothing behind `end`. `is_new` says that this
+    /// process has created it, so that all of it is durable.
     pub(crate) fn start(
         options: WalOptions,
         found: &Found,
         end: Lsn,
+        is_new: bool,
         common: &Common,
         ring: Option<FoundRing>,
     ) -> Result<Self> {
-        // A process that has ended since may have created a file or set its length without making
-        // the name or the length durable.
-        found.files.sync()?;
-        found.home.disk().sync_directory(&directory(found.files.identity.log))?;
+        if !is_new {
+            // A process that has ended since may have created a file or set its length without
+            // making the name or the length durable.
+            found.files.sync()?;
+            found.home.disk().sync_directory(&directory(found.files.identity.log))?;
+        }
         let shared = StreamInner::new(
             Arc::clone(&found.home),
             options,
@@ -81,6 +85,9 @@ impl Stream {
             common,
             ring,
         )?;
+        if is_new && !shared.segments.has_ring() {
+            return Self::start_threads(shared);
+        }
         shared.segments.take_over(&found.spares, &found.stale)?;
         for number in found.writable(end).filter(|number| shared.files.has(*number)) {
             shared.segments.write_header(&*shared.files.file(number, end)?, number)?;
@@ -221,8 +228,15 @@ impl Stream {
         let outcome = if end > durable { self.shared.wait(Lsn::new(end.get() - 1), Ask::AtOnce) } else { Ok(()) };
         let outcome = outcome.and_then(|()| self.shared.destage()).map(|_| ());
         self.stop();
-        if outcome.is_ok() && !was_closed && self.shared.device.give_up(self.shared.tail()) {
-            self.shared.segments.leave_ring()?;
+        if outcome.is_ok() && !was_closed {
+            let StreamInner { segments, device, .. } = &**self.shared;
+            let gave_up = device.give_up(self.shared.tail());
+            if gave_up {
+                segments.leave_ring()?;
+            }
+            if gave_up || !segments.has_ring() {
+                segments.shrink(self.extent().end)?;
+            }
         }
         match outcome {
             Err(WalError::Closed) if was_closed => Ok(()),

@@ -222,14 +222,12 @@ fn recovery_gsns_are_bounds_and_rise_only_when_durable() {
 fn the_file_grows_ahead_of_the_pages() {
     let fixture = Fixture::new(64);
     let data = fixture.disk.open("data", OpenMode::Existing).unwrap();
-    fixture.pool.reserve_page(PageId::new(1)).unwrap();
-    assert_eq!(data.len().unwrap(), 1 << 20);
-    fixture.pool.reserve_page(PageId::new(127)).unwrap();
-    assert_eq!(data.len().unwrap(), 1 << 20);
-    fixture.pool.reserve_page(PageId::new(128)).unwrap();
-    assert_eq!(data.len().unwrap(), 2 << 20);
-    fixture.pool.reserve_page(PageId::new(100_000)).unwrap();
-    assert_eq!(data.len().unwrap(), 100_001 * PAGE_SIZE as u64);
+    let page = PAGE_SIZE as u64;
+    // A small file grows by 16 pages or a half, a large one by 128 pages; if needed, by more.
+    for (id, pages) in [(1, 16), (15, 16), (16, 32), (32, 48), (48, 72), (100_000, 100_001), (100_001, 100_129)] {
+        fixture.pool.reserve_page(PageId::new(id)).unwrap();
+        assert_eq!(data.len().unwrap(), pages * page, "page {id}");
+    }
 }
 
 #[test]

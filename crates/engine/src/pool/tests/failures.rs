@@ -122,7 +122,7 @@ fn a_full_disk_is_an_error_of_reserving_only() {
     let used = fixture.disk.used();
     fixture.disk.set_capacity(used + 10 * PAGE_SIZE as u64);
     // The usual growth step does not fit, but the page does.
-    fixture.create(PageId::new(130)).unwrap();
+    fixture.create(PageId::new(115)).unwrap();
     let error = fixture.create(PageId::new(200)).unwrap_err();
     assert!(error.is_full(), "{error}");
     assert!(!fixture.pool.is_resident(PageId::new(200)));
@@ -130,7 +130,7 @@ fn a_full_disk_is_an_error_of_reserving_only() {
     fixture.disk.set_capacity(u64::MAX);
     fixture.create(PageId::new(200)).unwrap();
     fixture.pool.flush_all().unwrap();
-    assert_eq!(fixture.reopen(64).counter(PageId::new(130)).unwrap(), 0);
+    assert_eq!(fixture.reopen(64).counter(PageId::new(115)).unwrap(), 0);
 }
 
 #[test]

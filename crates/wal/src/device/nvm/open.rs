@@ -57,7 +57,8 @@ impl FoundRing {
             && from < to
         {
             let limits = limits(options, Some(&this));
-            let segments = Segments::new(Arc::clone(&found.home), Arc::clone(&found.files), found.start, limits);
+            let segments =
+                Segments::new(Arc::clone(&found.home), Arc::clone(&found.files), (found.start, from), limits);
             // The records in the ring have been acknowledged, so there must be space for them.
             segments.lift_limit(true);
             let writer = Flusher::new(Arc::clone(&found.files), Sealing::AtInsertion);

@@ -1,0 +1,216 @@
+//! What a page tier knows of its slots: which page is where, and which page was used least
+//! recently.
+//!
+//! A slot is in one of three states:
+//! - *current*: it holds the newest durable version of a page. Reads of the page go there.
+//! - *old*: it is free, but still holds a version of a page. After a crash this version would be
+//!   found again.
+//! - *blank*: it is free and holds no page.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use duramen_types::PageId;
+
+use super::slots::{Found, Slot};
+
+/// The contents of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holds {
+    Nothing,
+    Current(PageId),
+    Old(PageId),
+}
+
+/// Where a page is, and when it was used.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    slot: Slot,
+    /// Place in the order of use.
+    used: u64,
+}
+
+/// The pages and the slots of a tier.
+#[derive(Debug)]
+pub(super) struct Map {
+    slots: Vec<Holds>,
+    current: HashMap<PageId, Place>,
+    /// Pages in the order of their last use.
+    order: BTreeMap<u64, PageId>,
+    uses: u64,
+    /// Slots that are not current. The one that has been free the longest is used first, so that
+    /// old versions do not stay for long.
+    free: VecDeque<Slot>,
+    /// The old slots of each page.
+    old: HashMap<PageId, Vec<Slot>>,
+}
+
+impl Map {
+    /// Creates the map of a tier with `count` slots in which these pages were found. Of several
+    /// versions of a page, `is_newer(a, b)` says whether `a` counts rather than `b`.
+    pub(super) fn new(count: u32, found: &[Found], is_newer: impl Fn(&Found, &Found) -> bool) -> Self {
+        let mut newest: HashMap<PageId, Found> = HashMap::new();
+        for version in found {
+            let entry = newest.entry(version.page).or_insert(*version);
+            if is_newer(version, entry) {
+                *entry = *version;
+            }
+        }
+        let mut map = Self {
+            slots: vec![Holds::Nothing; count as usize],
+            current: HashMap::new(),
+            order: BTreeMap::new(),
+            uses: 0,
+            free: VecDeque::new(),
+            old: HashMap::new(),
+        };
+        for version in found {
+            if newest[&version.page].slot == version.slot {
+                map.set_current(version.page, version.slot);
+            } else {
+                map.set_old(version.page, version.slot);
+            }
+        }
+        map.free = (0..count).filter(|slot| !matches!(map.slots[*slot as usize], Holds::Current(_))).collect();
+        map
+    }
+
+    /// Returns the slot of a page.
+    pub(super) fn slot(&self, page: PageId) -> Option<Slot> {
+        Some(self.current.get(&page)?.slot)
+    }
+
+    /// Notes that the page is used.
+    pub(super) fn touch(&mut self, page: PageId) {
+        if let Some(place) = self.current.get_mut(&page) {
+            self.order.remove(&place.used);
+            place.used = self.uses;
+            self.order.insert(self.uses, page);
+            self.uses += 1;
+        }
+    }
+
+    /// Returns the number of pages in the tier.
+    pub(super) fn pages(&self) -> usize {
+        self.current.len()
+    }
+
+    /// Returns the number of free slots.
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Takes a free slot; `None` if there is none. What it holds is about to be overwritten.
+    pub(super) fn take(&mut self) -> Option<Slot> {
+        let slot = self.free.pop_front()?;
+        self.blank(slot);
+        Some(slot)
+    }
+
+    /// Notes that a slot that was taken holds the newest version of the page, durably. The page's
+    /// slot until then is free.
+    pub(super) fn install(&mut self, page: PageId, slot: Slot) {
+        self.release(page);
+        self.set_current(page, slot);
+    }
+
+    /// Returns up to `count` pages that were used least recently, with their slots, in the order of
+    /// their numbers.
+    pub(super) fn coldest(&self, count: usize) -> Vec<(PageId, Slot)> {
+        let mut pages: Vec<_> = self.order.values().take(count).map(|page| (*page, self.current[page].slot)).collect();
+        pages.sort_unstable();
+        pages
+    }
+
+    /// Returns the old slots of these pages.
+    pub(super) fn old_slots(&self, pages: &[(PageId, Slot)]) -> Vec<Slot> {
+        pages.iter().filter_map(|(page, _)| self.old.get(page)).flatten().copied().collect()
+    }
+
+    /// Notes that free slots hold nothing any more.
+    pub(super) fn erased(&mut self, slots: &[Slot]) {
+        slots.iter().for_each(|slot| self.blank(*slot));
+    }
+
+    /// Frees the slot of a page, which becomes old.
+    pub(super) fn release(&mut self, page: PageId) {
+        if let Some(place) = self.current.remove(&page) {
+            self.order.remove(&place.used);
+            self.set_old(page, place.slot);
+            self.free.push_back(place.slot);
+        }
+    }
+
+    fn set_current(&mut self, page: PageId, slot: Slot) {
+        self.slots[slot as usize] = Holds::Current(page);
+        self.current.insert(page, Place { slot, used: self.uses });
+        self.order.insert(self.uses, page);
+        self.uses += 1;
+    }
+
+    fn set_old(&mut self, page: PageId, slot: Slot) {
+        self.slots[slot as usize] = Holds::Old(page);
+        self.old.entry(page).or_default().push(slot);
+    }
+
+    fn blank(&mut self, slot: Slot) {
+        if let Holds::Old(page) = std::mem::replace(&mut self.slots[slot as usize], Holds::Nothing) {
+            let slots = self.old.get_mut(&page).expect("an old slot is listed");
+            slots.retain(|other| *other != slot);
+            if slots.is_empty() {
+                self.old.remove(&page);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(duramen_loom)))]
+mod tests {
+    use super::*;
+    use duramen_types::Gsn;
+
+    fn page(number: u64) -> PageId {
+        PageId::new(number)
+    }
+
+    fn newer(a: &Found, b: &Found) -> bool {
+        a.gsn > b.gsn
+    }
+
+    #[test]
+    fn the_newest_version_counts_and_the_others_are_old() {
+        let version = |slot, id, gsn| Found { slot, page: page(id), gsn: Gsn::new(gsn) };
+        let map = Map::new(5, &[version(0, 7, 10), version(2, 7, 30), version(3, 7, 20), version(4, 8, 5)], newer);
+        assert_eq!((map.slot(page(7)), map.slot(page(8)), map.slot(page(9))), (Some(2), Some(4), None));
+        assert_eq!((map.pages(), map.free()), (2, 3));
+        assert_eq!(map.old_slots(&[(page(7), 2), (page(8), 4)]), [0, 3]);
+    }
+
+    #[test]
+    fn a_slot_that_is_reused_or_erased_is_no_longer_old() {
+        let mut map = Map::new(3, &[], newer);
+        for _ in 0..3 {
+            let slot = map.take().unwrap();
+            map.install(page(1), slot);
+        }
+        assert_eq!((map.slot(page(1)), map.old_slots(&[(page(1), 2)])), (Some(2), vec![0, 1]));
+        assert_eq!(map.take(), Some(0));
+        assert_eq!(map.old_slots(&[(page(1), 2)]), [1]);
+        map.erased(&[1]);
+        assert!(map.old_slots(&[(page(1), 2)]).is_empty());
+        assert_eq!((map.take(), map.take()), (Some(1), None));
+    }
+
+    #[test]
+    fn the_coldest_pages_leave_first() {
+        let mut map = Map::new(4, &[], newer);
+        for number in [5, 3, 9, 1] {
+            let slot = map.take().unwrap();
+            map.install(page(number), slot);
+        }
+        map.touch(page(5));
+        map.touch(page(7));
+        assert_eq!(map.coldest(2), [(page(3), 1), (page(9), 2)]);
+        map.release(page(3));
+        assert_eq!((map.coldest(9).len(), map.free(), map.old_slots(&[(page(3), 1)])), (3, 1, vec![1]));
+    }
+}

@@ -1,0 +1,340 @@
+//! A page tier: a file on a fast medium between the pool and the data file.
+//!
+//! Dirty pages are written to the tier, each into a free slot, and are then durable. A page leaves
+//! the tier for the data file when its slot is needed and it was used least recently. So pages that
+//! change often reach the data file seldom, and writes to it come in sorted batches. This is the
+//! page cache of PCMLogging (Gao et al., CIKM 2011, section 3) under a write-ahead log, where it
+//! needs neither a list of transactions nor a directory: a slot holds a sealed page (`slots`), and
+//! the newest version of a page counts, in the tier or, if there is none, in the data file.
+//!
+//! # Protocol
+//! *Write*: pages go to free slots; the tier is synced; the pages' slots until then become free.
+//!
+//! *Write back*, when slots are needed:
+//! 1. The coldest pages are read from their slots and written to the data file as the pool would
+//!    write them (double-write area, in place, sync).
+//! 2. Old versions of these pages in free slots are erased, and the tier is synced.
+//! 3. The slots become free.
+//!
+//! # Crashes
+//! Opening reads all slots. Of the whole pages in them, the one with the highest GSN is the page.
+//! This is right at any point of the protocol:
+//! - A slot is overwritten only when it is free. Then a newer version of its page is durable in
+//!   another slot, or the same version is durable in the data file. So a torn slot loses nothing.
+//! - A version that is found and is not the newest one cannot be the only one that is found: the
+//!   newest version is in the tier until, by step 2, no older one is there. Without step 2 an old
+//!   version could be found after the newest had gone to the data file, and would count again.
+//! - A page that is in the data file already and is found in its free slot is the same version.
+//!   It counts as in the tier again, which does no harm.
+//!
+//! # Reads
+//! A reader looks up the slot, reads it without a lock, and looks again: if the page has left the
+//! slot meanwhile, the read is repeated. A page that is read cannot be written meanwhile
+//! ([`PageStore`]), so a slot that is still the page's own had its contents all the time.
+
+mod map;
+mod slots;
+#[cfg(all(test, not(duramen_loom)))]
+mod tests;
+
+use std::fmt;
+
+use duramen_io::AlignedBuf;
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::{Mutex, MutexGuard};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
+
+use super::batch::{BATCH_PAGES, Batch};
+use super::file_pages::FilePages;
+use super::page_store::{PageStore, PageTier, PageWriter, WalRule};
+use super::{PoolError, Stamp};
+use crate::metrics::TierMetrics;
+use map::Map;
+use slots::{Found, Slot};
+
+pub(crate) use slots::Slots;
+
+/// The pages of a data file with a tier above them.
+pub(crate) struct TieredPages {
+    file: FilePages,
+    slots: Slots,
+    map: Mutex<Map>,
+    /// Locked while pages are written to the tier or leave it.
+    writing: Mutex<Writing>,
+    counters: Counters,
+}
+
+struct Writing {
+    /// The pages that leave the tier.
+    leaving: Batch,
+    /// Whether the tier takes no more pages.
+    is_drained: bool,
+}
+
+#[derive(Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    written: AtomicU64,
+    written_back: AtomicU64,
+}
+
+impl TieredPages {
+    /// Puts a tier above `file`: reads all slots, and makes their contents durable.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn new(file: FilePages, slots: Slots) -> Result<Self, PoolError> {
+        let found = slots.find()?;
+        let is_newer = |a: &Found, b: &Found| if planted!(OlderVersionWins) { a.gsn < b.gsn } else { a.gsn > b.gsn };
+        Ok(Self {
+            file,
+            map: Mutex::new(Map::new(slots.count(), &found, is_newer)),
+            slots,
+            writing: Mutex::new(Writing { leaving: Batch::new(), is_drained: false }),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Writes the coldest pages to the data file, and frees their slots.
+    fn write_back(&self, leaving: &mut Batch) -> Result<(), PoolError> {
+        let (coldest, old) = {
+            let map = self.map.lock();
+            // A small tier keeps most of its pages.
+            let coldest = map.coldest(BATCH_PAGES.min(self.slots.count() as usize / 4));
+            let old = map.old_slots(&coldest);
+            (coldest, old)
+        };
+        leaving.clear();
+        let mut bytes = AlignedBuf::zeroed(coldest.len() * PAGE_SIZE);
+        let mut reads: Vec<(Slot, &mut [u8])> =
+            coldest.iter().map(|(_, slot)| *slot).zip(bytes.chunks_exact_mut(PAGE_SIZE)).collect();
+        self.slots.read(&mut reads)?;
+        for ((page, slot), bytes) in coldest.iter().zip(bytes.chunks_exact(PAGE_SIZE)) {
+            self.file.verify(*page, true, bytes).map_err(|error| self.in_slot(error, *slot))?;
+            leaving.push(*page, bytes);
+        }
+        self.file.write(leaving)?;
+        if !old.is_empty() && !planted!(NewestFreedFirst) {
+            self.slots.erase(&old)?;
+            self.slots.sync()?;
+        }
+        let mut map = self.map.lock();
+        map.erased(&old);
+        coldest.iter().for_each(|(page, _)| map.release(*page));
+        self.counters.written_back.fetch_add(coldest.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes `count` free slots.
+    fn take(&self, count: usize, leaving: &mut Batch) -> Result<Vec<Slot>, PoolError> {
+        loop {
+            {
+                let mut map = self.map.lock();
+                if map.free() >= count {
+                    return Ok(std::iter::from_fn(|| map.take()).take(count).collect());
+                }
+            }
+            self.write_back(leaving)?;
+        }
+    }
+
+    /// Returns the slot of a page, if it is in the tier.
+    fn slot(&self, page: PageId) -> Option<Slot> {
+        self.map.lock().slot(page)
+    }
+
+    /// Reads pages without checking them.
+    fn read_raw(&self, pages: &mut [(PageId, &mut [u8])]) -> Result<(), PoolError> {
+        let places: Vec<Option<Slot>> = {
+            let mut map = self.map.lock();
+            pages.iter().map(|(page, _)| map.slot(*page).inspect(|_| map.touch(*page))).collect()
+        };
+        let (mut here, mut below) = (Vec::new(), Vec::new());
+        for ((page, bytes), place) in pages.iter_mut().zip(&places) {
+            match place {
+                Some(slot) => here.push((*slot, &mut **bytes)),
+                None => below.push((*page, &mut **bytes)),
+            }
+        }
+        self.counters.hits.fetch_add(here.len() as u64, Ordering::Relaxed);
+        self.counters.misses.fetch_add(below.len() as u64, Ordering::Relaxed);
+        if !here.is_empty() {
+            self.slots.read(&mut here)?;
+        }
+        if !below.is_empty() {
+            self.file.read_batch(&mut below)?;
+        }
+        for ((page, bytes), place) in pages.iter_mut().zip(places) {
+            if place.is_some() && self.slot(*page) != place {
+                self.read_raw(&mut [(*page, &mut **bytes)])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a damaged page with the place where it was read.
+    fn in_slot(&self, error: PoolError, slot: Slot) -> PoolError {
+        match error {
+            PoolError::Corrupt { page, defect, damage, .. } => {
+                PoolError::Corrupt { page, defect, damage, file: self.slots.path(), offset: self.slots.offset(slot) }
+            }
+            other => other,
+        }
+    }
+}
+
+impl PageStore for TieredPages {
+    fn read(&self, id: PageId, was_written: bool, bytes: &mut [u8]) -> Result<(), PoolError> {
+        self.read_raw(&mut [(id, &mut *bytes)])?;
+        self.verify(id, was_written, bytes)
+    }
+
+    fn read_batch(&self, pages: &mut [(PageId, &mut [u8])]) -> Result<(), PoolError> {
+        self.read_raw(pages)
+    }
+
+    fn verify(&self, id: PageId, was_written: bool, bytes: &[u8]) -> Result<(), PoolError> {
+        self.file.verify(id, was_written, bytes).map_err(|error| match self.slot(id) {
+            Some(slot) => self.in_slot(error, slot),
+            None => error,
+        })
+    }
+
+    fn last_gsn(&self, id: PageId) -> Result<Gsn, PoolError> {
+        self.file.last_gsn(id)
+    }
+
+    fn reserve(&self, id: PageId) -> Result<(), PoolError> {
+        self.file.reserve(id)
+    }
+
+    fn pages(&self) -> u64 {
+        self.file.pages()
+    }
+
+    fn location(&self) -> String {
+        self.file.location()
+    }
+
+    fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
+        let writing = self.writing.lock();
+        if !writing.is_drained {
+            self.slots.stamp(stamp)?;
+        }
+        self.file.stamp(stamp)
+    }
+
+    fn verify_name(&self) -> Result<(), PoolError> {
+        if !self.writing.lock().is_drained {
+            self.slots.verify_name()?;
+        }
+        self.file.verify_name()
+    }
+
+    fn writer(&self) -> Option<&dyn PageWriter> {
+        Some(self)
+    }
+
+    fn tier(&self) -> Option<&dyn PageTier> {
+        Some(self)
+    }
+}
+
+impl PageWriter for TieredPages {
+    fn wal_rule(&self) -> &dyn WalRule {
+        self.file.wal_rule()
+    }
+
+    fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
+        let mut writing: MutexGuard<'_, Writing> = self.writing.lock();
+        if writing.is_drained {
+            return self.file.write(batch);
+        }
+        batch.seal();
+        // A small tier takes a batch in parts.
+        let at_once = BATCH_PAGES.min(self.slots.count() as usize / 2);
+        let pages: Vec<(PageId, &[u8])> = batch.sealed().collect();
+        for part in pages.chunks(at_once) {
+            {
+                // Their present versions are about to be replaced: they had better not leave now.
+                let mut map = self.map.lock();
+                part.iter().for_each(|(page, _)| map.touch(*page));
+            }
+            let slots = self.take(part.len(), &mut writing.leaving)?;
+            self.slots.write(slots.iter().copied().zip(part.iter().map(|(_, bytes)| *bytes)))?;
+            if !planted!(TierUnsynced) {
+                self.slots.sync()?;
+            }
+            let mut map = self.map.lock();
+            part.iter().zip(slots).for_each(|((page, _), slot)| map.install(*page, slot));
+        }
+        self.counters.written.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        self.file.note_versions(batch);
+        Ok(())
+    }
+
+    fn write_versions(&self) -> Result<(), PoolError> {
+        self.file.write_versions()
+    }
+
+    fn read_whole(&self, first: PageId, bytes: &mut [u8]) -> Result<u64, PoolError> {
+        // No page changes its place meanwhile.
+        let _nobody_writes = self.writing.lock();
+        let again = self.file.read_whole(first, bytes)?;
+        let mut here: Vec<(Slot, &mut [u8])> = {
+            let map = self.map.lock();
+            let pages = (first.get()..).map(PageId::new).zip(bytes.chunks_exact_mut(PAGE_SIZE));
+            pages.filter_map(|(page, bytes)| Some((map.slot(page)?, bytes))).collect()
+        };
+        if here.is_empty() {
+            return Ok(again);
+        }
+        self.slots.read(&mut here)?;
+        let places: Vec<Slot> = here.iter().map(|(slot, _)| *slot).collect();
+        drop(here);
+        for (page, bytes) in (first.get()..).map(PageId::new).zip(bytes.chunks_exact(PAGE_SIZE)) {
+            if let Some(slot) = self.slot(page).filter(|slot| places.contains(slot)) {
+                self.file.verify(page, true, bytes).map_err(|error| self.in_slot(error, slot))?;
+            }
+        }
+        Ok(again)
+    }
+}
+
+impl PageTier for TieredPages {
+    fn drain(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<()> {
+        let mut writing = self.writing.lock();
+        while self.map.lock().pages() > 0 {
+            self.write_back(&mut writing.leaving)?;
+        }
+        // No page is written to the data file before the tier is gone: the versions that are still
+        // in its slots would count after a crash.
+        remove()?;
+        writing.is_drained = true;
+        Ok(())
+    }
+
+    fn metrics(&self) -> TierMetrics {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let pages = self.map.lock().pages() as u64;
+        TierMetrics {
+            slots: self.slots.count().into(),
+            pages,
+            hits: get(&self.counters.hits),
+            misses: get(&self.counters.misses),
+            written: get(&self.counters.written),
+            written_back: get(&self.counters.written_back),
+        }
+    }
+}
+
+impl fmt::Debug for TieredPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TieredPages")
+            .field("file", &self.file)
+            .field("tier", &self.slots.path())
+            .field("metrics", &self.metrics())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,205 @@
+//! The file of a page tier: a header and slots, each of which holds any page.
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `DURATIER` |
+//! | 8 | 4 | format version, 1 |
+//! | 12 | 4 | CRC-32C of the bytes from 16 to 56 |
+//! | 16 | 4 | number of slots |
+//! | 20 | 4 | page size |
+//! | 24 | 16 | database id |
+//! | 40 | 8 | generation (see `generation.rs`) |
+//! | 48 | 8 | reserved, zero |
+//! | 4096 | page size each | the slots |
+//!
+//! All numbers are little-endian. A slot holds a sealed page, whose own header names it and whose
+//! checksum tells whether it is whole. Anything else in a slot is not a page: a write that a crash
+//! tore, an erased page, or nothing yet.
+
+use duramen_io::{AlignedBuf, File};
+use duramen_sync::Arc;
+use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c};
+
+use crate::page;
+use crate::pool::page_table::PageTable;
+use crate::pool::{PoolError, Stamp};
+
+const MAGIC: &[u8; 8] = b"DURATIER";
+const VERSION: u32 = 1;
+const VERSION_FIELD: usize = 8;
+const CRC: usize = 12;
+const COUNT: usize = 16;
+const PAGE_SIZE_FIELD: usize = 20;
+const DATABASE: usize = 24;
+const GENERATION: usize = 40;
+const END: usize = 56;
+
+/// Slots that are read at a time when all are read.
+const CHUNK: u32 = 128;
+
+/// The number of a slot.
+pub(super) type Slot = u32;
+
+/// A page that a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    pub(super) slot: Slot,
+    pub(super) page: PageId,
+    pub(super) gsn: Gsn,
+}
+
+/// The file of a page tier.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots {
+    file: Arc<dyn File>,
+    count: u32,
+}
+
+impl Slots {
+    /// Returns the number of slots in a tier of so many bytes.
+    pub(crate) fn count_in(bytes: u64) -> u32 {
+        u32::try_from(bytes.saturating_sub(BLOCK_SIZE as u64) / PAGE_SIZE as u64).unwrap_or(u32::MAX)
+    }
+
+    /// Makes `file`, which is empty, a tier without pages. It is durable when the call returns,
+    /// except for its name.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn create(file: Arc<dyn File>, count: u32, stamp: Stamp) -> Result<Self, PoolError> {
+        let slots = Self { file, count };
+        slots.file.allocate(slots.offset(count))?;
+        slots.file.sync()?;
+        slots.stamp(stamp)?;
+        Ok(slots)
+    }
+
+    /// Opens the file of a tier; returns it with its stamp.
+    ///
+    /// # Errors
+    /// What is wrong with the header; those of the disk.
+    pub(crate) fn open(file: Arc<dyn File>) -> Result<Result<(Self, Stamp), String>, PoolError> {
+        let len = file.len()?;
+        if len < BLOCK_SIZE as u64 {
+            return Ok(Err("it is too short to be a page tier".to_owned()));
+        }
+        let mut header = AlignedBuf::zeroed(BLOCK_SIZE);
+        file.read_at(&mut header, 0)?;
+        let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        if &header[..8] != MAGIC || u32_at(CRC) != crc32c(&header[COUNT..END]) {
+            return Ok(Err("it has no valid header of a page tier".to_owned()));
+        }
+        if u32_at(VERSION_FIELD) != VERSION {
+            let found = u32_at(VERSION_FIELD);
+            return Ok(Err(format!("it has format version {found}, and this program reads version {VERSION}")));
+        }
+        if u32_at(PAGE_SIZE_FIELD) as usize != PAGE_SIZE {
+            return Ok(Err(format!("its pages have {} bytes", u32_at(PAGE_SIZE_FIELD))));
+        }
+        let stamp = Stamp {
+            database: header[DATABASE..GENERATION].try_into().expect("sixteen bytes"),
+            generation: u64::from_le_bytes(header[GENERATION..GENERATION + 8].try_into().expect("eight bytes")),
+        };
+        let slots = Self { file, count: u32_at(COUNT) };
+        if len < slots.offset(slots.count) {
+            return Ok(Err(format!("it has {len} bytes, too few for its {} slots", slots.count)));
+        }
+        Ok(Ok((slots, stamp)))
+    }
+
+    /// Adds empty slots, so that there are `count`.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn grow(&mut self, count: u32, stamp: Stamp) -> Result<(), PoolError> {
+        let grown = Self { file: Arc::clone(&self.file), count };
+        grown.file.allocate(grown.offset(count))?;
+        grown.file.sync()?;
+        grown.stamp(stamp)?;
+        *self = grown;
+        Ok(())
+    }
+
+    /// Writes the header, durably. It lies in one sector, so it cannot be torn.
+    pub(super) fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
+        let mut header = AlignedBuf::zeroed(BLOCK_SIZE);
+        header[..8].copy_from_slice(MAGIC);
+        header[VERSION_FIELD..CRC].copy_from_slice(&VERSION.to_le_bytes());
+        header[COUNT..PAGE_SIZE_FIELD].copy_from_slice(&self.count.to_le_bytes());
+        header[PAGE_SIZE_FIELD..DATABASE].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
+        header[DATABASE..GENERATION].copy_from_slice(&stamp.database);
+        header[GENERATION..GENERATION + 8].copy_from_slice(&stamp.generation.to_le_bytes());
+        let crc = crc32c(&header[COUNT..END]);
+        header[CRC..COUNT].copy_from_slice(&crc.to_le_bytes());
+        Ok(self.file.write_durable(&[&header], 0)?)
+    }
+
+    /// Returns the number of slots.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns the whole pages in all slots, and makes them durable: what can be read may not be,
+    /// if the process that wrote it has ended.
+    pub(super) fn find(&self) -> Result<Vec<Found>, PoolError> {
+        self.file.sync()?;
+        let mut found = Vec::new();
+        let mut buffer = AlignedBuf::zeroed(CHUNK.min(self.count.max(1)) as usize * PAGE_SIZE);
+        for first in (0..self.count).step_by(CHUNK as usize) {
+            let some = &mut buffer[..CHUNK.min(self.count - first) as usize * PAGE_SIZE];
+            self.file.read_at(some, self.offset(first))?;
+            for (slot, bytes) in (first..).zip(some.chunks_exact(PAGE_SIZE)) {
+                let page = page::page_id(bytes);
+                if !page.is_zero() && page < PageTable::LIMIT && page::verify(bytes, page).is_ok() {
+                    found.push(Found { slot, page, gsn: page::gsn(bytes) });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the newest version of a page; `None` if no slot has one.
+    pub(crate) fn page(&self, page: PageId) -> Result<Option<AlignedBuf>, PoolError> {
+        let versions = self.find()?.into_iter().filter(|found| found.page == page);
+        let Some(newest) = versions.max_by_key(|found| found.gsn) else { return Ok(None) };
+        let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+        self.file.read_at(&mut bytes, self.offset(newest.slot))?;
+        Ok(Some(bytes))
+    }
+
+    /// Fills each buffer with what its slot holds.
+    pub(super) fn read(&self, slots: &mut [(Slot, &mut [u8])]) -> Result<(), PoolError> {
+        let mut reads: Vec<(u64, &mut [u8])> =
+            slots.iter_mut().map(|(slot, bytes)| (self.offset(*slot), &mut **bytes)).collect();
+        Ok(self.file.read_batch(&mut reads)?)
+    }
+
+    /// Writes a page into each slot. The pages are durable after [`Slots::sync`].
+    pub(super) fn write<'p>(&self, pages: impl Iterator<Item = (Slot, &'p [u8])>) -> Result<(), PoolError> {
+        let writes: Vec<(u64, &[u8])> = pages.map(|(slot, bytes)| (self.offset(slot), bytes)).collect();
+        Ok(self.file.write_batch(&writes)?)
+    }
+
+    /// Makes the slots hold no page.
+    pub(super) fn erase(&self, slots: &[Slot]) -> Result<(), PoolError> {
+        let blank = AlignedBuf::zeroed(BLOCK_SIZE);
+        self.write(slots.iter().map(|slot| (*slot, &blank[..])))
+    }
+
+    pub(super) fn sync(&self) -> Result<(), PoolError> {
+        Ok(self.file.sync()?)
+    }
+
+    pub(super) fn path(&self) -> String {
+        self.file.path()
+    }
+
+    pub(super) fn verify_name(&self) -> Result<(), PoolError> {
+        Ok(self.file.verify_name()?)
+    }
+
+    /// Returns where a slot begins in the file.
+    pub(super) fn offset(&self, slot: Slot) -> u64 {
+        BLOCK_SIZE as u64 + u64::from(slot) * PAGE_SIZE as u64
+    }
+}

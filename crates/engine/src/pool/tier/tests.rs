@@ -1,0 +1,156 @@
+use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
+use duramen_sync::Arc;
+use duramen_types::{PAGE_SIZE, PageId, TableId};
+
+use super::*;
+use crate::page::{self, Lines, PageMut, PageType};
+
+/// A log that hardens at once, and whose end is far.
+#[derive(Debug)]
+struct NoLog;
+
+impl WalRule for NoLog {
+    fn harden(&self, _: Gsn) -> Result<(), PoolError> {
+        Ok(())
+    }
+
+    fn end(&self) -> Gsn {
+        Gsn::MAX
+    }
+}
+
+fn tier(disk: &SimDisk, slots: u32) -> TieredPages {
+    let open =
+        |name| disk.open(name, if disk.exists(name).unwrap() { OpenMode::Existing } else { OpenMode::CreateNew });
+    let file = FilePages::new(open("data").unwrap(), open("doublewrite").unwrap(), None, Arc::new(NoLog)).unwrap();
+    file.reserve(PageId::new(400)).unwrap();
+    let is_new = !disk.exists("tier").unwrap();
+    let slot_file = open("tier").unwrap();
+    let slots = if is_new {
+        Slots::create(slot_file, slots, Stamp::default()).unwrap()
+    } else {
+        Slots::open(slot_file).unwrap().unwrap().0
+    };
+    disk.sync_directory("").unwrap();
+    TieredPages::new(file, slots).unwrap()
+}
+
+/// Writes these pages in these versions.
+fn write(tier: &TieredPages, pages: impl IntoIterator<Item = (u64, u64)>) {
+    let mut batch = Batch::new();
+    for (page, gsn) in pages {
+        let (mut bytes, mut lines) = (vec![0; PAGE_SIZE], Lines::NONE);
+        let mut contents = PageMut::new(&mut bytes, &mut lines);
+        page::init_header(&mut contents, PageType::Leaf, 0, PageId::new(page), TableId::ZERO);
+        page::set_gsn(&mut contents, Gsn::new(gsn));
+        batch.push(PageId::new(page), &bytes);
+    }
+    tier.write(&mut batch).unwrap();
+}
+
+fn version(tier: &TieredPages, page: u64) -> u64 {
+    let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+    tier.read(PageId::new(page), false, &mut bytes).unwrap();
+    page::gsn(&bytes).get()
+}
+
+#[test]
+fn pages_are_read_where_their_newest_version_is() {
+    let disk = SimDisk::new(1);
+    let tier = tier(&disk, 16);
+    for round in 1..20 {
+        write(&tier, (1..=40).map(|page| (page, round * 100 + page)));
+        for page in 1..=40 {
+            assert_eq!(version(&tier, page), round * 100 + page);
+        }
+    }
+    let metrics = tier.metrics();
+    assert!(metrics.pages <= 16 && metrics.written == 19 * 40 && metrics.hits > 0 && metrics.misses > 0, "{metrics:?}");
+    assert_eq!(metrics.written - metrics.written_back, metrics.pages, "each page was replaced by leaving");
+}
+
+#[test]
+fn a_page_that_is_written_often_stays() {
+    let disk = SimDisk::new(2);
+    let tier = tier(&disk, 16);
+    for round in 1..50 {
+        write(&tier, [(1, round), (100 + round, round)]);
+    }
+    let metrics = tier.metrics();
+    assert!(tier.slot(PageId::new(1)).is_some());
+    assert!(metrics.written_back < 49, "only the others leave: {metrics:?}");
+}
+
+#[test]
+fn a_drained_tier_is_needed_no_more() {
+    let disk = SimDisk::new(3);
+    let tier = tier(&disk, 32);
+    write(&tier, (1..=20).map(|page| (page, page)));
+    let mut removed = 0;
+    tier.drain(&mut || {
+        removed += 1;
+        Ok(())
+    })
+    .unwrap();
+    write(&tier, [(3, 333)]);
+    let file = FilePages::new(
+        disk.open("data", OpenMode::Existing).unwrap(),
+        disk.open("doublewrite", OpenMode::Existing).unwrap(),
+        None,
+        Arc::new(NoLog),
+    )
+    .unwrap();
+    let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+    for page in 1..=20 {
+        file.read(PageId::new(page), false, &mut bytes).unwrap();
+        assert_eq!(page::gsn(&bytes).get(), if page == 3 { 333 } else { page });
+    }
+    assert_eq!((removed, tier.metrics().pages), (1, 0));
+}
+
+/// The power goes off at each operation of the disk in turn: every page then has the version that
+/// was last written durably, or the one that was being written.
+#[test]
+fn a_crash_at_any_operation_loses_no_written_version() {
+    let rounds = |tier: &TieredPages, durable: &mut u64| {
+        for round in 1..8 {
+            write(tier, (1..=12).map(|page| (page * 7 % 40 + 1, round)));
+            *durable = round;
+            write(tier, [(50 + round, round)]);
+        }
+    };
+    let whole = SimDisk::new(4);
+    let begun = {
+        let tier = tier(&whole, 16);
+        let begun = whole.operations();
+        rounds(&tier, &mut 0);
+        begun
+    };
+    let mut points = 0;
+    for operation in begun..whole.operations() {
+        let disk = SimDisk::new(4);
+        let tier_before = tier(&disk, 16);
+        disk.crash_at(operation);
+        let mut durable = 0;
+        let crashed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rounds(&tier_before, &mut durable)));
+        assert!(crashed.is_err(), "operation {operation} is never reached");
+        for choice in [CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(operation)] {
+            let image = disk.crash_image(&choice);
+            let data = image.open("data", OpenMode::Existing).unwrap();
+            let doublewrite = image.open("doublewrite", OpenMode::Existing).unwrap();
+            if let Some(area) = crate::pool::FoundArea::read(&*doublewrite).unwrap() {
+                area.put_back(&*data, &*doublewrite).unwrap();
+            }
+            let tier = tier(&image, 16);
+            for page in (1..=12).map(|page| page * 7 % 40 + 1) {
+                if durable > 0 {
+                    let found = version(&tier, page);
+                    assert!((durable..=durable + 1).contains(&found), "{operation}: page {page} has {found}");
+                }
+            }
+            points += 1;
+        }
+    }
+    println!("{points} images");
+    assert!(points > 100);
+}

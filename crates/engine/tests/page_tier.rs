@@ -1,0 +1,190 @@
+//! A page tier, from outside: it is remembered, survives crashes, is refused where it makes no
+//! sense, and can be removed.
+
+use std::sync::Arc;
+
+use duramen::{Db, Error, Options, TierOptions, inspect};
+use duramen_io::{CrashChoice, Disk, SimDisk};
+use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId};
+
+const ROWS: u32 = 3_000;
+
+fn tier(slots: usize) -> TierOptions {
+    TierOptions { directory: None, bytes: (BLOCK_SIZE + slots * PAGE_SIZE) as u64 }
+}
+
+fn options(page_tier: Option<TierOptions>) -> Options {
+    let pool_bytes = Options::MIN_POOL_PAGES * PAGE_SIZE;
+    Options { pool_bytes, page_tier, checkpoint_bytes: 256 << 10, log_segment_bytes: 256 << 10, ..Options::default() }
+}
+
+fn open(disk: &SimDisk, page_tier: Option<TierOptions>) -> duramen::Result<Db> {
+    Db::open_on(Arc::new(disk.clone()) as Arc<dyn Disk>, options(page_tier))
+}
+
+fn write(db: &Db, round: u32) {
+    let table = db.table("t").unwrap();
+    for first in (0..ROWS).step_by(100) {
+        let rows = first..first + 100;
+        db.run(|txn| rows.clone().try_for_each(|row| txn.put(&table, &row.to_be_bytes(), &[round as u8; 300])))
+            .unwrap();
+    }
+}
+
+#[track_caller]
+fn check(db: &Db, round: u32) {
+    let table = db.open_table("t").unwrap();
+    let mut txn = db.begin();
+    let rows: Vec<_> = txn.scan(&table, ..).map(|row| row.unwrap()).collect();
+    assert_eq!(rows.len(), ROWS as usize);
+    assert!(rows.iter().all(|(_, value)| **value == [round as u8; 300]));
+    txn.commit().unwrap();
+    assert!(db.check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_database_remembers_its_tier_and_can_do_without_it_again() {
+    let disk = SimDisk::new(1);
+    let db = open(&disk, None).unwrap();
+    write(&db, 1);
+    assert_eq!(db.metrics().page_tier, None);
+    db.close().unwrap();
+
+    let db = open(&disk, Some(tier(40))).unwrap();
+    write(&db, 2);
+    let metrics = db.metrics().page_tier.unwrap();
+    assert!(metrics.written > metrics.written_back && metrics.written_back > 0, "{metrics:?}");
+    db.close().unwrap();
+
+    let db = open(&disk, None).unwrap();
+    assert_eq!(db.metrics().page_tier.unwrap().slots, 40);
+    check(&db, 2);
+    assert!(db.metrics().page_tier.unwrap().hits > 0);
+    assert!(matches!(open(&disk, None), Err(Error::AlreadyOpen { .. })));
+    db.close().unwrap();
+    let changed = (1..disk.durable_bytes("data").unwrap().len() / PAGE_SIZE).filter(|page| {
+        let report = inspect::page(Arc::new(disk.clone()), PageId::new(*page as u64)).unwrap();
+        let in_data = &disk.durable_bytes("data").unwrap()[page * PAGE_SIZE + 8..][..8];
+        report.gsn.get().to_le_bytes() != *in_data
+    });
+    assert!(changed.count() > 0, "inspect shows pages as the tier has them");
+
+    let db = open(&disk, None).unwrap();
+    assert!(db.drain_page_tier().unwrap());
+    write(&db, 3);
+    db.close().unwrap();
+    assert!(!disk.exists("tier").unwrap() && !disk.exists("tier-pages").unwrap());
+    let db = open(&disk, None).unwrap();
+    assert!(!db.drain_page_tier().unwrap());
+    check(&db, 3);
+}
+
+/// A crash while the tier is drained, and after.
+#[test]
+fn a_tier_is_drained_or_still_there() {
+    let start = SimDisk::new(2);
+    let db = open(&start, Some(tier(60))).unwrap();
+    write(&db, 1);
+    db.close().unwrap();
+    let mut outcomes = [0, 0];
+    for operations in (0..).step_by(3) {
+        let disk = start.image();
+        let db = open(&disk, None).unwrap();
+        disk.crash_at(disk.operations() + operations);
+        let drained = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            db.drain_page_tier().unwrap();
+            write(&db, 2);
+        }));
+        drop(db);
+        for choice in [CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(operations)] {
+            let image = disk.crash_image(&choice);
+            let db = open(&image, None).unwrap();
+            outcomes[usize::from(db.metrics().page_tier.is_some())] += 1;
+            assert!(db.check().unwrap().problems.is_empty());
+            if drained.is_ok() {
+                check(&db, 2);
+            }
+        }
+        if drained.is_ok() || outcomes[0] > 30 {
+            break;
+        }
+    }
+    assert!(outcomes[0] > 0 && outcomes[1] > 0, "{outcomes:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let disk = SimDisk::new(3);
+    let refused = |result: duramen::Result<Db>| match result {
+        Err(Error::InvalidOption { option: "page_tier", reason }) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(open(&disk, Some(tier(15)))).contains("at least"));
+    let relative = TierOptions { directory: Some("here".into()), ..tier(20) };
+    assert!(refused(open(&disk, Some(relative))).contains("absolute"));
+    let db = open(&disk, Some(tier(20))).unwrap();
+    write(&db, 1);
+    db.close().unwrap();
+    assert!(refused(open(&disk, Some(tier(19)))).contains("drain"));
+    let elsewhere = TierOptions { directory: Some("/nowhere".into()), ..tier(20) };
+    assert!(refused(open(&disk, Some(elsewhere))).contains("drain"));
+    let db = open(&disk, Some(tier(30))).unwrap();
+    assert_eq!(db.metrics().page_tier.unwrap().slots, 30);
+    check(&db, 1);
+    db.close().unwrap();
+    disk.remove("tier-pages").unwrap();
+    let error = open(&disk, None).unwrap_err().to_string();
+    assert!(error.contains("tier-pages") && error.contains("missing"), "{error}");
+}
+
+#[test]
+fn a_tier_may_be_in_another_directory() {
+    let (home, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let elsewhere = TierOptions { directory: Some(fast.path().to_owned()), ..tier(100) };
+    let db = Db::open(home.path(), options(Some(elsewhere))).unwrap();
+    write(&db, 1);
+    db.close().unwrap();
+    let files = || {
+        let names =
+            std::fs::read_dir(fast.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.contains("tier")).collect::<Vec<_>>()
+    };
+    assert_eq!(files().len(), 1, "{:?}", files());
+    let db = Db::open(home.path(), options(None)).unwrap();
+    check(&db, 1);
+    db.drain_page_tier().unwrap();
+    assert!(files().is_empty());
+    db.close().unwrap();
+    check(&Db::open(home.path(), options(None)).unwrap(), 1);
+}
+
+/// A copy of the tier from an earlier generation, and the tier of another database.
+#[test]
+fn another_tier_is_refused() {
+    let disk = SimDisk::new(4);
+    let db = open(&disk, Some(tier(50))).unwrap();
+    write(&db, 1);
+    db.close().unwrap();
+    let earlier = disk.image();
+    let db = open(&disk, None).unwrap();
+    write(&db, 2);
+    db.close().unwrap();
+    let foreign = SimDisk::new(5);
+    open(&foreign, Some(tier(50))).unwrap().close().unwrap();
+    for (other, reason) in [(&earlier, "older copy"), (&foreign, "another database")] {
+        let image = disk.image();
+        let bytes = other.durable_bytes("tier-pages").unwrap();
+        image.remove("tier-pages").unwrap();
+        let file = image.open("tier-pages", duramen_io::OpenMode::CreateNew).unwrap();
+        let mut buffer = duramen_io::AlignedBuf::zeroed(bytes.len());
+        buffer.copy_from_slice(&bytes);
+        file.write_durable(&[&buffer], 0).unwrap();
+        image.sync_directory("").unwrap();
+        match open(&image, None) {
+            Err(Error::Corrupt { file, reason: found, .. }) => {
+                assert!(file.ends_with("tier-pages") && found.contains(reason), "{file}: {found}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
