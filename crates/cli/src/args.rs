@@ -308,8 +308,8 @@ pub(crate) struct BenchArgs {
     /// Number of dirty pages that the page cleaner aims at [default: three quarters of the pool]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1 << 40))]
     pub(crate) dirty_pages: Option<u64>,
-    /// Size of the page tier, in MiB: a file on a fast medium that takes dirty pages on their way to
-    /// the data file; the database keeps it
+    /// Size of the page tier, in MiB: a file on a fast medium that takes dirty pages on their way
+    /// to the data file; the database keeps it
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 24))]
     pub(crate) tier_mb: Option<u64>,
     /// Directory of the page tier [default: that of the database]
