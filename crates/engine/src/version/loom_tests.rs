@@ -217,7 +217,7 @@ fn pruning_leaves_what_a_snapshot_needs() {
     let counted = Arc::clone(&seen);
     model(move || {
         let model = Arc::new(Model::new());
-        for number in 0..9 {
+        for number in 0..8 {
             let mut txn = TxnVersions::default();
             model.write(&mut txn, number, number + 1);
             model.commit(txn);
@@ -226,7 +226,7 @@ fn pruning_leaves_what_a_snapshot_needs() {
         let writer = thread::spawn("writer", move || {
             own.harden();
             let mut txn = TxnVersions::default();
-            own.write(&mut txn, 9, 10);
+            own.write(&mut txn, 8, 9);
             own.commit(txn);
         });
         counted.look(&model);

@@ -13,8 +13,9 @@ use crate::lock::LockId;
 use crate::page::SlotFlags;
 use crate::record::Tree;
 
-/// Nodes of one key from which on a push prunes them.
-const LONG_CHAIN: usize = 8;
+/// A push prunes when its bucket has this many nodes, or a larger power of two: a record that many
+/// transactions change before they are hardened is seldom searched in vain.
+const LONG_CHAIN: usize = if cfg!(duramen_loom) { 8 } else { 32 };
 
 /// Retired transactions that one commit frees, at most.
 const FREED_AT_ONCE: usize = 64;
@@ -213,12 +214,12 @@ impl VersionStore {
         let writer = txn.writer.get_or_insert_default();
         let number = self.bucket_of(table, key);
         let mut nodes = self.buckets[number].lock();
-        let mut older = nodes.iter().rev().filter(|node| node.is_of(table, key));
-        if older.next().is_some_and(|newest| Arc::ptr_eq(&newest.writer, writer)) {
+        // The transaction holds the record's lock, so a node of its own is the newest. The keys of
+        // other transactions' nodes are in the caches of other processors.
+        if nodes.iter().rev().any(|node| Arc::ptr_eq(&node.writer, writer) && node.is_of(table, key)) {
             return;
         }
-        // The newest is one; `nth` counts from the next.
-        if older.nth(LONG_CHAIN - 2).is_some() {
+        if nodes.len() >= LONG_CHAIN && nodes.len().is_power_of_two() {
             self.prune(&mut nodes, table, key);
         }
         let node = Node::new(Arc::clone(writer), table, key, before);
@@ -314,7 +315,9 @@ impl VersionStore {
     #[inline]
     pub(crate) fn commit(&self, txn: &TxnVersions, gsn: Gsn) -> Gsn {
         let at = self.registry.order().position(gsn);
-        if let Some(writer) = &txn.writer {
+        if let Some(writer) = &txn.writer
+            && !planted!(CommitPublishedEarly)
+        {
             writer.set_committed(at);
         }
         at
