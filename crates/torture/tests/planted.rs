@@ -80,7 +80,6 @@ hunts! {
     versions_not_compared: VersionsNotCompared,
     fences_not_compared: FencesNotCompared,
     older_version_wins: OlderVersionWins,
-    newest_freed_first: NewestFreedFirst,
     tier_unsynced: TierUnsynced,
     line_forgotten: LineForgotten,
     home_before_journal: HomeBeforeJournal,

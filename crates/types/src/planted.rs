@@ -17,6 +17,7 @@ macro_rules! bugs {
         archive { $($(#[$archive_doc:meta])* $archive:ident,)* }
         files { $($(#[$files_doc:meta])* $files:ident,)* }
         tier { $($(#[$tier_doc:meta])* $tier:ident,)* }
+        slots { $($(#[$slots_doc:meta])* $slots:ident,)* }
         schemes { $($(#[$schemes_doc:meta])* $schemes:ident,)* }
         regions { $($(#[$regions_doc:meta])* $regions:ident,)* }
         snapshots { $($(#[$snapshots_doc:meta])* $snapshots:ident,)* }
@@ -30,6 +31,7 @@ macro_rules! bugs {
             $($(#[$archive_doc])* $archive,)*
             $($(#[$files_doc])* $files,)*
             $($(#[$tier_doc])* $tier,)*
+            $($(#[$slots_doc])* $slots,)*
             $($(#[$schemes_doc])* $schemes,)*
             $($(#[$regions_doc])* $regions,)*
             $($(#[$snapshots_doc])* $snapshots,)*
@@ -44,6 +46,7 @@ macro_rules! bugs {
                 $(Bug::$archive,)*
                 $(Bug::$files,)*
                 $(Bug::$tier,)*
+                $(Bug::$slots,)*
                 $(Bug::$schemes,)*
                 $(Bug::$regions,)*
                 $(Bug::$snapshots,)*
@@ -62,6 +65,8 @@ macro_rules! bugs {
             pub const FILES: &'static [Bug] = &[$(Bug::$files,)*];
             /// Those that show when the power goes off and pages are in a tier.
             pub const TIER: &'static [Bug] = &[$(Bug::$tier,)*];
+            /// Those that show when slots of a tier are reused just before the power goes off.
+            pub const SLOTS: &'static [Bug] = &[$(Bug::$slots,)*];
             /// Those that show when pages are kept in persistent memory.
             pub const SCHEMES: &'static [Bug] = &[$(Bug::$schemes,)*];
             /// Those that show in a heap with atomic regions.
@@ -219,10 +224,12 @@ bugs! {
     tier {
         /// Of several versions of a page in the tier, the oldest counts.
         OlderVersionWins,
-        /// A page leaves the tier, and older versions of it stay there.
-        NewestFreedFirst,
         /// Pages count as durable before the tier is synced.
         TierUnsynced,
+    }
+    slots {
+        /// A page leaves the tier, and older versions of it stay there.
+        NewestFreedFirst,
     }
     schemes {
         /// A change within a value does not mark the lines that it changes.

@@ -154,3 +154,49 @@ fn a_crash_at_any_operation_loses_no_written_version() {
     println!("{points} images");
     assert!(points > 100);
 }
+
+/// A page leaves the tier in its second version. The power goes off while the slots of both
+/// versions are overwritten, so that the second may be gone and the first still there. Returns the
+/// lowest version that is found.
+fn least_version_after_reuse() -> u64 {
+    let run = |disk: &SimDisk, operation: u64| {
+        let tier = tier(disk, 16);
+        write(&tier, [(1, 1)]);
+        write(&tier, [(1, 2)]);
+        write(&tier, (100..108).map(|page| (page, 2)));
+        disk.crash_at(disk.operations() + operation);
+        let write = std::panic::AssertUnwindSafe(|| write(&tier, (200..208).map(|page| (page, 2))));
+        std::panic::catch_unwind(write).is_err()
+    };
+    let mut least = u64::MAX;
+    for operation in 0.. {
+        let disk = SimDisk::new(6);
+        if !run(&disk, operation) {
+            return least;
+        }
+        for seed in 0..40 {
+            let image = disk.crash_image(&CrashChoice::Random(seed));
+            let open = |name| image.open(name, OpenMode::Existing).unwrap();
+            if let Some(area) = crate::pool::FoundArea::read(&*open("doublewrite")).unwrap() {
+                area.put_back(&*open("data"), &*open("doublewrite")).unwrap();
+            }
+            least = least.min(version(&tier(&image, 16), 1));
+        }
+    }
+    unreachable!("some operation is the last one")
+}
+
+#[test]
+fn an_old_version_does_not_come_back() {
+    assert_eq!(least_version_after_reuse(), 2);
+}
+
+#[cfg(duramen_planted)]
+#[test]
+fn planted_bugs_of_slots_are_noticed() {
+    use duramen_types::planted::{Bug, plant};
+    for bug in Bug::SLOTS {
+        let _planted = plant(*bug);
+        assert_eq!(least_version_after_reuse(), 1, "{bug:?}");
+    }
+}
