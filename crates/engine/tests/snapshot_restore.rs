@@ -14,6 +14,7 @@ fn a_snapshot_shows_what_a_restore_to_its_position_has() {
     for logs in [1, 3] {
         let world = World::new(3, |options| {
             options.logs = logs;
+            options.snapshots = true;
             options.version_bytes = Some(64 << 20);
         });
         let backup = SimDisk::new(3);

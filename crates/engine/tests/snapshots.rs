@@ -25,6 +25,7 @@ struct Way {
 
 fn small() -> Options {
     Options {
+        snapshots: true,
         pool_bytes: 1 << 20,
         log_buffer_bytes: 256 << 10,
         log_segment_bytes: 256 << 10,
@@ -53,7 +54,7 @@ fn ways() -> Vec<Way> {
         let rings = Options { commit, logs: 2, log_device: LogDevice::Nvm(nvm), ..small() };
         add(&format!("two rings, {commit}"), rings);
         let in_heap = |scheme| {
-            let usual = Options::default();
+            let usual = Options { snapshots: true, ..Options::default() };
             Options { commit, pool_bytes: 1 << 20, version_bytes: Some(64 << 20), scheme, ..usual }
         };
         let heap = || {
@@ -369,7 +370,7 @@ fn nothing_is_shown_that_is_not_durable() {
 
 #[test]
 fn a_snapshot_that_needs_too_much_memory_says_so() {
-    let options = Options { version_bytes: Some(256 << 10), ..Options::small() };
+    let options = Options { snapshots: true, version_bytes: Some(256 << 10), ..Options::small() };
     let db = Db::in_memory(options).unwrap();
     let table = db.create_table("t").unwrap();
     for number in 0..2000 {
@@ -486,7 +487,7 @@ fn a_snapshot_waits_until_losers_are_undone() {
 
 #[test]
 fn cursors_read_any_range() {
-    let db = Db::in_memory(Options::small()).unwrap();
+    let db = Db::in_memory(Options { snapshots: true, ..Options::small() }).unwrap();
     let table = db.create_table("t").unwrap();
     for number in 0..2000 {
         db.run(|txn| txn.put(&table, &key(2 * number), &[1; 30])).unwrap();

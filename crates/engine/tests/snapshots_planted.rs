@@ -14,7 +14,7 @@ use duramen::{Db, Options, Snapshot, Table};
 use duramen_types::planted::Bug;
 
 fn database() -> (Db, Table) {
-    let options = Options { version_bytes: Some(64 << 20), ..Options::small() };
+    let options = Options { snapshots: true, version_bytes: Some(64 << 20), ..Options::small() };
     let db = Db::in_memory(options).unwrap();
     let table = db.create_table("t").unwrap();
     (db, table)

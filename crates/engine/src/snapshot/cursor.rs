@@ -66,7 +66,7 @@ impl Snapshot {
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
-    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let db = duramen::Db::in_memory(duramen::Options { snapshots: true, ..duramen::Options::small() })?;
     /// # let table = db.table("t")?;
     /// # db.run(|txn| txn.put(&table, b"apple", b"12"))?;
     /// let snapshot = db.snapshot()?;

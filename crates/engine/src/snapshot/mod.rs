@@ -43,7 +43,7 @@ use crate::version::{OpenSnapshot, Version};
 ///
 /// ```
 /// # fn main() -> duramen::Result<()> {
-/// let db = duramen::Db::in_memory(duramen::Options::small())?;
+/// let db = duramen::Db::in_memory(duramen::Options { snapshots: true, ..duramen::Options::small() })?;
 /// let table = db.table("t")?;
 /// db.run(|txn| txn.put(&table, b"key", b"before"))?;
 /// let snapshot = db.snapshot()?;

@@ -103,7 +103,7 @@ impl RealFile {
         if at >= len {
             return Ok(());
         }
-        let zeros = AlignedBuf::zeroed(ZEROS.min((len - at) as usize));
+        let zeros = self.disk.zeros.get_or_init(|| AlignedBuf::zeroed(ZEROS));
         while at < len {
             let part = &zeros[..zeros.len().min((len - at) as usize)];
             sys::write_all(self.file.as_fd(), &[part], at, Durability::Later)?;

@@ -22,12 +22,12 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
-use duramen_sync::{Arc, Process};
+use duramen_sync::{Arc, OnceLock, Process};
 use duramen_types::planted;
 
 use crate::checks::{assert_directory_name, assert_name, directory_of};
 use crate::counters::Counters;
-use crate::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
+use crate::{AlignedBuf, Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 use file::RealFile;
 use home::Home;
 use lock::LOCK_FILE;
@@ -80,6 +80,9 @@ struct Shared {
     /// The process that opened the disk. A forked child changes no file: its copy of the disk's
     /// state is soon out of date.
     process: Process,
+    /// What files are extended with. It is kept because the system would look at each page of a new
+    /// buffer again.
+    zeros: OnceLock<AlignedBuf>,
 }
 
 impl Shared {
@@ -114,8 +117,13 @@ impl RealDisk {
                 .map_err(|error| describe("open", &home.path_of(LOCK_FILE), &error))?;
         let note = (options.direct && !direct)
             .then(|| format!("the file system of `{named}` does not support direct I/O; I/O uses the page cache"));
-        let shared =
-            Shared { counters: Counters::default(), rings, dsync: AtomicBool::new(true), process: Process::current() };
+        let shared = Shared {
+            counters: Counters::default(),
+            rings,
+            dsync: AtomicBool::new(true),
+            process: Process::current(),
+            zeros: OnceLock::new(),
+        };
         Ok(Self { home: Arc::new(home), direct, note, shared: Arc::new(shared) })
     }
 

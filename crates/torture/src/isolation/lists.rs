@@ -171,6 +171,7 @@ fn usual_options(shape: Shape, seed: u64, rng: &mut Rng) -> Options {
         lock_escalation: *rng.pick(&[1, 3, 1024]),
         group_commit_transactions: rng.within(1..4),
         page_tier: tier_of(seed),
+        snapshots: true,
         ..test_options()
     };
     let slots = rng.within(1..4);

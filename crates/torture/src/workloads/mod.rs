@@ -89,6 +89,7 @@ impl CrashWorkload for Workload {
             log_segment_bytes: self.sizes.segment_kib << 10,
             checkpoint_bytes: self.sizes.checkpoint_kib << 10,
             page_tier: tier_of(seed),
+            snapshots: rng.percent(50),
             ..test_options()
         })
     }

@@ -107,6 +107,9 @@ impl Stretch<'_> {
         let Some((home, header)) = log.get(&self.number) else {
             return Ok(log.first_key_value().is_some_and(|(first, _)| self.number < *first));
         };
+        if self.from == self.to {
+            return Ok(true);
+        }
         if geometry.offset(self.to - 1) >= header.file_bytes {
             return Ok(false);
         }
