@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use duramen::{Options, inspect};
 use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
-use duramen_sync::Arc;
+use duramen_sync::{Arc, OnceLock};
 use duramen_types::PAGE_SIZE;
 
 use crate::client::{Client, OnError};
@@ -48,8 +48,8 @@ pub struct Album {
     foreign: Arc<World>,
     contents: Arc<Model>,
     was_closed: bool,
-    /// Memory that the last state takes while it is judged undamaged, in bytes.
-    healthy_memory: usize,
+    /// Memory that the last state takes while it is judged undamaged, in bytes, once it is known.
+    healthy_memory: Arc<OnceLock<usize>>,
 }
 
 /// What is in the wrong place.
@@ -137,11 +137,8 @@ impl Album {
             let (foreign, ..) = live(&options, end, was_closed, &mut rng)?;
             let foreign = foreign.into_iter().next_back().expect("there is a last moment");
             let (moments, foreign, contents) = (Arc::new(moments), Arc::new(foreign), Arc::new(contents));
-            let mut album = Self { seed, options, moments, earlier, foreign, contents, was_closed, healthy_memory: 0 };
-            let watch = Watch::begin();
-            album.judge(&album.last().crash_image(&CrashChoice::Everything))?;
-            album.healthy_memory = watch.growth();
-            Ok(album)
+            let healthy_memory = Arc::default();
+            Ok(Self { seed, options, moments, earlier, foreign, contents, was_closed, healthy_memory })
         })
     }
 
@@ -150,10 +147,18 @@ impl Album {
         judge(&world.disk, &world.options(&self.options), std::slice::from_ref(&*self.contents), self.seed)
     }
 
-    /// Most memory that a damaged database may take, in bytes.
-    fn memory_limit(&self) -> usize {
+    /// Returns the most memory that a damaged database may take, in bytes.
+    fn memory_limit(&self) -> Result<usize, String> {
         let pool = self.options.pool_bytes;
-        if pool >= ORDINARY_POOL { 2 * pool } else { self.healthy_memory + 2 * pool }
+        if pool >= ORDINARY_POOL {
+            return Ok(2 * pool);
+        }
+        if self.healthy_memory.get().is_none() {
+            let watch = Watch::begin();
+            self.judge(&self.last().crash_image(&CrashChoice::Everything))?;
+            let _ = self.healthy_memory.set(watch.growth());
+        }
+        Ok(self.healthy_memory.get().expect("it was set") + 2 * pool)
     }
 
     /// Returns every page of the data file as it was at an earlier moment, where it differs.
@@ -257,9 +262,10 @@ impl Album {
             if album.is_older_database(&world) {
                 return Ok(0);
             }
+            let limit = album.memory_limit()?;
             let watch = Watch::begin();
             let checks = album.judge(&world)?;
-            let (growth, limit) = (watch.growth(), album.memory_limit());
+            let growth = watch.growth();
             if growth > limit {
                 return Err(format!("the engine took {growth} bytes of memory, but {limit} should be enough"));
             }

@@ -85,6 +85,15 @@ pub(crate) fn tiny_with(changes: &[(&str, &str)]) -> Description {
     Description::from_toml(&changed(changes)).expect("a machine")
 }
 
+#[test]
+fn persistent_memory_has_the_reads_that_are_asked_for_and_else_the_speed_of_memory() {
+    let machine = tiny().with_nvm_reads(Duration::from_nanos(700));
+    let nvm = machine.nvm.expect("the machine has persistent memory");
+    assert_eq!(nvm.latency, Time::from_nanos(700));
+    assert_eq!((nvm.read_line, nvm.write_line), (machine.read_line, machine.write_line));
+    assert_ne!(machine, tiny());
+}
+
 fn changed(changes: &[(&str, &str)]) -> String {
     changes.iter().fold(TINY.to_owned(), |text, (old, new)| {
         assert_eq!(text.matches(old).count(), 1, "`{old}` is there once");

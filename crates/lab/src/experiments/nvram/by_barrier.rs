@@ -3,14 +3,13 @@
 //! Both claims are about the same figure of the paper. In a run of both, the thread measures once
 //! and keeps the series.
 
-use std::cell::RefCell;
-
 use super::measure::{curves, near_instant};
 use super::world::World;
 use crate::contender::CONTENDERS;
 use crate::error::Result;
 use crate::experiment::{Context, Effort};
 use crate::figure::{Axis, Figure, Series, Shape};
+use crate::kept::Kept;
 
 /// Microseconds.
 const BARRIERS: &[f64] = &[0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0];
@@ -28,20 +27,19 @@ pub(super) struct Measured {
 
 thread_local! {
     /// What this thread has measured.
-    static KEPT: RefCell<Vec<((World, Effort), Measured)>> = const { RefCell::new(Vec::new()) };
+    static KEPT: Kept<(World, Effort), Measured> = const { Kept::new() };
 }
 
 /// Measures, or returns what the thread measured before.
 pub(super) fn measured(context: &mut Context<'_>, world: World) -> Result<Measured> {
     let key = (world, context.effort());
-    let kept = KEPT.with_borrow(|kept| kept.iter().find(|(of, _)| *of == key).map(|(_, measured)| measured.clone()));
-    if let Some(mut kept) = kept {
+    if let Some(mut kept) = KEPT.with(|kept| kept.find(&key)) {
         context.expect(1);
         kept.setting.push("P5 and P6 judge the same series, which were measured once.".to_owned());
         return context.measure("judging the series that were measured before".to_owned(), || Ok(kept));
     }
     let measured = measure(context, world)?;
-    KEPT.with_borrow_mut(|kept| kept.push((key, measured.clone())));
+    KEPT.with(|kept| kept.keep(key, measured.clone()));
     Ok(measured)
 }
 

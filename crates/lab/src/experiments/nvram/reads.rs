@@ -23,6 +23,7 @@ const LATENCIES: &[f64] = &[85.0, 100.0, 200.0, 400.0, 800.0];
 const WORKLOADS: [(&str, &str, u64, u64); 3] =
     [("TATP", "tatp", 1, 200_000), ("TPC-B", "tpcb", 48, 8_000), ("TPC-C", "tpcc", 8, 300)];
 
+#[cfg_attr(not(duramen_machine), allow(dead_code, reason = "used by the machine build"))]
 const CLIENTS: Clients = Clients::blocking(12);
 
 impl Experiment for Reads {
@@ -105,7 +106,6 @@ fn throughputs(
 
 #[cfg(not(duramen_machine))]
 fn throughputs(_: &mut Context<'_>, _: &str, _: Job, _: &[f64], _: Duration) -> Result<Vec<(f64, f64)>> {
-    let _ = CLIENTS;
     Err(crate::error::Error::NotSimulated { machine: MACHINE })
 }
 

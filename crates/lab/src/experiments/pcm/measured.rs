@@ -3,8 +3,6 @@
 //! The three claims are about the same runs. In a run of several, the thread measures once and
 //! keeps the counts.
 
-use std::cell::RefCell;
-
 use duramen_sync::Arc;
 
 use super::setup::{EVERY, Setup, has_room_for_pages};
@@ -12,12 +10,14 @@ use super::{BASIC, LOGGING, LOGGING_PAGES, NO_PCM};
 use crate::error::Result;
 use crate::experiment::{Context, Effort};
 use crate::figure::{Axis, Figure, Series, Shape};
+use crate::kept::Kept;
 use crate::pcm::{
     Conventional, Counts, Division, Granularity, LINE_BYTES, Logging, Nanos, Replayed, Scheme, Trace, replay,
 };
 
 /// Shares of the PCM that are the log pool, of which PCMBasic gets the best.
 const LOG_SHARES: &[f64] = &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7];
+
 /// What was counted of one scheme.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
@@ -110,19 +110,18 @@ impl Measured {
 
 thread_local! {
     /// What this thread has measured.
-    static KEPT: RefCell<Vec<(Effort, Arc<Measured>)>> = const { RefCell::new(Vec::new()) };
+    static KEPT: Kept<Effort, Arc<Measured>> = const { Kept::new() };
 }
 
 /// Measures, or returns what the thread measured before.
 pub(super) fn measured(context: &mut Context<'_>) -> Result<Arc<Measured>> {
     let effort = context.effort();
-    let kept = KEPT.with_borrow(|kept| kept.iter().find(|(of, _)| *of == effort).map(|(_, kept)| kept.clone()));
-    if let Some(kept) = kept {
+    if let Some(kept) = KEPT.with(|kept| kept.find(&effort)) {
         context.expect(1);
         return context.measure("judging the counts that were taken before".to_owned(), || Ok(kept));
     }
     let measured = Arc::new(measure(context)?);
-    KEPT.with_borrow_mut(|kept| kept.push((effort, measured.clone())));
+    KEPT.with(|kept| kept.keep(effort, measured.clone()));
     Ok(measured)
 }
 

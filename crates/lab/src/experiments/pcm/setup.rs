@@ -1,12 +1,11 @@
 //! The trace and the sizes that the experiments share.
 
-use std::cell::RefCell;
-
 use duramen_sync::Arc;
 use duramen_workloads::tpcc::Scale;
 
 use crate::error::Result;
 use crate::experiment::{Context, Effort};
+use crate::kept::Kept;
 use crate::pcm::{Granularity, PAGE_BYTES, Recording, Trace, record};
 
 /// DRAM, as a share of the data (PCMLogging, section 4).
@@ -34,7 +33,7 @@ pub(super) struct Setup {
 
 thread_local! {
     /// What this thread has recorded.
-    static KEPT: RefCell<Vec<(Effort, Arc<Trace>)>> = const { RefCell::new(Vec::new()) };
+    static KEPT: Kept<Effort, Arc<Trace>> = const { Kept::new() };
 }
 
 impl Setup {
@@ -48,13 +47,13 @@ impl Setup {
             pool: context.pick(512 << 20, 128 << 20, 8 << 20),
         };
         let effort = context.effort();
-        let kept = KEPT.with_borrow(|kept| kept.iter().find(|(of, _)| *of == effort).map(|(_, trace)| trace.clone()));
+        let kept = KEPT.with(|kept| kept.find(&effort));
         let what = format!("recording TPC-C, {}", recording.scale);
         let trace = context.measure(what, || match kept {
             Some(trace) => Ok(trace),
             None => {
                 let trace = Arc::new(record(recording)?);
-                KEPT.with_borrow_mut(|kept| kept.push((effort, trace.clone())));
+                KEPT.with(|kept| kept.keep(effort, trace.clone()));
                 Ok(trace)
             }
         })?;
