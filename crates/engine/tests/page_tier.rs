@@ -188,3 +188,89 @@ fn another_tier_is_refused() {
         }
     }
 }
+
+/// The data file grows, its pages are durable in the tier only, and the power goes off: the file is
+/// shorter than its pages reach.
+#[test]
+fn a_backup_has_pages_whose_space_in_the_data_file_was_lost() {
+    let disk = SimDisk::new(6);
+    let db = open(&disk, Some(tier(1_000))).unwrap();
+    write(&db, 1);
+    db.checkpoint().unwrap();
+    assert_eq!(db.metrics().page_tier.unwrap().written_back, 0);
+    let image = disk.crash_image(&CrashChoice::Nothing);
+    assert!(image.durable_bytes("data").unwrap().len() < disk.image().durable_bytes("data").unwrap().len());
+
+    let db = open(&image, None).unwrap();
+    let copy = SimDisk::new(7);
+    db.backup_to(&copy, |_| ()).unwrap();
+    let restored = SimDisk::new(8);
+    duramen::Restore::from_disk(Arc::new(copy)).into_disk(&restored, |_| ()).unwrap();
+    check(&open(&restored, None).unwrap(), 1);
+    check(&db, 1);
+}
+
+#[test]
+fn a_database_without_its_tier_is_refused() {
+    let disk = SimDisk::new(9);
+    let db = open(&disk, Some(tier(50))).unwrap();
+    write(&db, 1);
+    db.close().unwrap();
+    disk.remove("tier").unwrap();
+    for tier in [None, Some(tier(50))] {
+        let error = open(&disk, tier).unwrap_err().to_string();
+        assert!(error.contains("`tier` is missing"), "{error}");
+    }
+}
+
+#[test]
+fn a_tier_that_finds_no_space_leaves_nothing_behind() {
+    let disk = SimDisk::new(10);
+    let db = open(&disk, None).unwrap();
+    write(&db, 1);
+    db.close().unwrap();
+    disk.set_capacity(disk.used() + (100 << 10));
+    let error = open(&disk, Some(tier(1_000))).unwrap_err();
+    assert!(error.to_string().contains("space"), "{error}");
+    assert!(!disk.exists("tier").unwrap() && !disk.exists("tier-pages").unwrap());
+    disk.set_capacity(u64::MAX);
+    check(&open(&disk, None).unwrap(), 1);
+}
+
+fn copy_directory(from: &std::path::Path, to: &std::path::Path) {
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir(&to).unwrap();
+            copy_directory(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// A copy of a database's directory neither shares a tier with the database nor destroys it.
+#[test]
+fn a_copied_directory_has_no_tier() {
+    let [home, earlier, copy, fast] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
+    let elsewhere = || Some(TierOptions { directory: Some(fast.path().to_owned()), ..tier(100) });
+    let db = Db::open(home.path(), options(None)).unwrap();
+    write(&db, 1);
+    db.close().unwrap();
+    copy_directory(home.path(), earlier.path());
+    let db = Db::open(home.path(), options(elsewhere())).unwrap();
+    write(&db, 2);
+    db.close().unwrap();
+    copy_directory(home.path(), copy.path());
+
+    let refused = Db::open(earlier.path(), options(elsewhere())).unwrap_err();
+    assert!(refused.to_string().contains("copied from"), "{refused}");
+    Db::open(home.path(), options(None)).unwrap().close().unwrap();
+    let refused = Db::open(copy.path(), options(None)).unwrap_err();
+    assert!(refused.to_string().contains("older copy"), "{refused}");
+    check(&Db::open(home.path(), options(None)).unwrap(), 2);
+
+    fast.close().unwrap();
+    let refused = Db::open(home.path(), options(None)).unwrap_err();
+    assert!(refused.to_string().contains("directory"), "{refused}");
+}

@@ -309,12 +309,13 @@ impl Db {
     /// meanwhile. Returns whether there was a tier.
     ///
     /// # Errors
-    /// [`Error::Io`] and [`Error::Poisoned`]; the tier is then still needed.
+    /// [`Error::Corrupt`] if the tier has a damaged page; the other pages are then in the data file,
+    /// and the database stays in service. [`Error::Io`] and [`Error::Poisoned`]; the tier is then
+    /// still needed.
     pub fn drain_page_tier(&self) -> Result<bool> {
         let engine = self.engine();
         engine.health.check_process()?;
-        let control = engine.control.lock().control;
-        engine.store.pool.drain_tier(&mut || open::tier::remove(&engine.disk, &engine.options, &control))
+        open::tier::drain(&engine.store.pool, &engine.disk, &engine.options, &engine.control)
     }
 
     /// Returns a warning for people if acknowledged commits survive less than a power cut, because

@@ -179,6 +179,7 @@ mod tests {
                 groups: 3,
                 generation: 4,
                 is_clean: false,
+                has_tier: false,
                 scheme: SchemeId::Wal,
                 logs,
             };

@@ -198,7 +198,9 @@ impl Restore {
             1 => control.logs,
             _ => SeveralLogs { complete: Gsn::new(point.end.get() - 1), is_cutting: true, ..control.logs },
         };
-        ControlFile::create(target, Control { database, logs, generation, is_clean: false, ..control })?;
+        // A backup has the pages of a tier in its copy of the data file.
+        let restored = Control { database, logs, generation, is_clean: false, has_tier: false, ..control };
+        ControlFile::create(target, restored)?;
         target.remove(RESTORING)?;
         target.sync_directory("")?;
         Ok(RestoreReport {

@@ -21,15 +21,17 @@
 //! | 91 | 1 | 1 while several logs are being cut after the GSN at 104 |
 //! | 92 | 1 | 1 if the database was closed in order, and nothing was written since |
 //! | 93 | 1 | storage scheme: 0 write-ahead log, 1 in-place, 2 NVRAM group commit |
+//! | 94 | 1 | 1 if pages may be in a page tier |
 //! | 96 | 8 | several logs: GSN of the begin record |
 //! | 104 | 8 | several logs: GSN up to which all of them are complete |
 //! | 112 | 16 each | for each of several logs: LSN from which analysis reads, LSN from which redo reads |
 //! | 496 | 8 | generation of the other files (see `generation.rs`); 0 if they have no stamps yet |
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
-//! The rest of a block is zero. Version 3 added the fields at 92 and 496, and version 4 the one at
-//! 93; a database with a write-ahead log has version 3. Of the older versions, version 1 was for
-//! one log and version 2 for several.
+//! The rest of a block is zero. Version 3 added the fields at 92 and 496, version 4 the one at 93,
+//! and version 5 the one at 94. A database has the lowest version that suffices for it: with a
+//! write-ahead log that is 3, with a page tier 5. Of the older versions, version 1 was for one log
+//! and version 2 for several.
 
 use std::fmt;
 
@@ -42,7 +44,7 @@ use crate::error::{Error, Result};
 use crate::options::{Partition, Scheme};
 
 /// The format version that this program writes, and the highest version that it reads.
-pub(crate) const FORMAT_VERSION: u32 = 4;
+pub(crate) const FORMAT_VERSION: u32 = 5;
 
 /// The lowest format version that this program reads.
 const OLDEST_VERSION: u32 = 1;
@@ -52,6 +54,9 @@ const GENERATIONS_VERSION: u32 = 3;
 
 /// The first version for other storage schemes than a write-ahead log.
 const SCHEMES_VERSION: u32 = 4;
+
+/// The first version for page tiers.
+const TIER_VERSION: u32 = 5;
 
 /// Name of the control file.
 pub(crate) const CONTROL: &str = "control";
@@ -63,6 +68,7 @@ const MAGIC: [u8; 8] = *b"DURAMEN\0";
 const LOGS: usize = 88;
 const CLEAN: usize = 92;
 const SCHEME: usize = 93;
+const HAS_TIER: usize = 94;
 const GENERATION: usize = 496;
 const CRC: usize = 508;
 
@@ -130,6 +136,8 @@ pub(crate) struct Control {
     /// Whether the database was closed in order, and nothing was written since.
     pub(crate) is_clean: bool,
     pub(crate) scheme: SchemeId,
+    /// Whether pages may be in a page tier.
+    pub(crate) has_tier: bool,
     pub(crate) logs: SeveralLogs,
 }
 
@@ -248,7 +256,11 @@ impl Control {
     pub(crate) fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         block[0..8].copy_from_slice(&MAGIC);
-        let version = if self.scheme == SchemeId::Wal { GENERATIONS_VERSION } else { SCHEMES_VERSION };
+        let version = match self.scheme {
+            SchemeId::Wal if self.has_tier => TIER_VERSION,
+            SchemeId::Wal => GENERATIONS_VERSION,
+            _ => SCHEMES_VERSION,
+        };
         block[8..12].copy_from_slice(&version.to_le_bytes());
         block[12..16].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
         block[16..32].copy_from_slice(&self.database);
@@ -267,6 +279,7 @@ impl Control {
         self.logs.encode(block);
         block[CLEAN] = self.is_clean.into();
         block[SCHEME] = self.scheme as u8;
+        block[HAS_TIER] = self.has_tier.into();
         block[GENERATION..GENERATION + 8].copy_from_slice(&self.generation.to_le_bytes());
         let crc = crc32c(&block[..CRC]);
         block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
@@ -307,6 +320,7 @@ impl Control {
                 (false, 2) => SchemeId::NvramGroupCommit,
                 _ => return Err(Defect::Damaged),
             },
+            has_tier: version >= TIER_VERSION && block[HAS_TIER] != 0,
             logs: SeveralLogs::decode(block).ok_or(Defect::Damaged)?,
         })
     }
@@ -468,6 +482,7 @@ mod tests {
             generation: 4,
             is_clean: true,
             scheme: SchemeId::Wal,
+            has_tier: false,
             logs: SeveralLogs::ONE,
         }
     }
@@ -521,6 +536,8 @@ mod tests {
     #[test]
     fn other_versions_are_refused_by_name() {
         let mut block = vec![0; BLOCK_SIZE];
+        Control { has_tier: true, ..sample(5) }.encode(&mut block);
+        assert_eq!((block[8], Control::decode(&block)), (5, Ok(Control { has_tier: true, ..sample(5) })));
         Control { scheme: SchemeId::InPlace, ..sample(5) }.encode(&mut block);
         assert_eq!(Control::decode(&block).map(|control| control.scheme), Ok(SchemeId::InPlace));
         sample(5).encode(&mut block);

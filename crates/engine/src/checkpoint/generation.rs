@@ -153,6 +153,7 @@ mod tests {
             groups: 1,
             generation,
             is_clean: false,
+            has_tier: false,
             scheme: SchemeId::Wal,
             logs: SeveralLogs::ONE,
         }

@@ -64,6 +64,7 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
         groups: 1,
         generation: stamp.generation,
         is_clean: false,
+        has_tier: false,
         scheme: SchemeId::Wal,
         logs: SeveralLogs::new(options.logs, options.log_partition, begin.gsn, end.gsn, &tails),
     };

@@ -85,6 +85,7 @@ pub(super) fn create(disk: &dyn Disk, options: &HeapOptions, scheme: &Scheme) ->
         groups: 1,
         generation: 1,
         is_clean: false,
+        has_tier: false,
         scheme: id,
         logs: SeveralLogs::ONE,
     };

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::options::{Options, Scheme};
 use create::create;
-use files::{CREATING, DATA, DOUBLE_WRITE, LOG, clear};
+use files::{CREATING, DATA, DOUBLE_WRITE, LOG, TIER, TIER_NEW, TIER_PAGES, clear};
 use marker::{is_marker, mark};
 use start::start;
 
@@ -90,7 +90,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
 /// Refuses an archive, and regions for the logs' rings, that would mix with the files of the
 /// database in `home`.
 pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
-    let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING];
+    let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING, TIER, TIER_NEW, TIER_PAGES];
     if let Some(heap) = options.scheme.heap() {
         return in_heap::check_place(home, heap, options.scheme.batch_bytes(), &files);
     }

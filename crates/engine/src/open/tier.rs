@@ -13,19 +13,25 @@
 //! | 34 | | path of the tier's directory, UTF-8 |
 //!
 //! All numbers are little-endian; the file has 4,096 bytes. It is written under another name and
-//! renamed when the tier is ready, so it is whole or absent.
+//! renamed when the tier is ready, so it is whole or absent. The control file says that there is a
+//! tier from before the first page is in it until the tier is drained: without this file the
+//! database is then refused.
+//!
+//! A tier in another directory is not copied with the database. The copy names the same tier. It
+//! cannot use it while the other uses it, which locks it, nor later, when the generation of the
+//! tier is not its own.
 
 use std::path::{Path, PathBuf};
 
 use duramen_io::{AlignedBuf, Backend, Disk, File, OpenMode, RealDisk, RealDiskOptions};
-use duramen_sync::Arc;
+use duramen_sync::{Arc, Mutex};
 use duramen_types::{BLOCK_SIZE, PageId, crc32c};
 
 use super::files::{TIER, TIER_NEW, TIER_PAGES};
 use crate::checkpoint::control::{Control, ControlFile};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::pool::{REMEDY, Slots, Stamp};
+use crate::pool::{FoundTier, Pool, REMEDY, Slots, Stamp};
 
 const MAGIC: &[u8; 8] = b"DURATLNK";
 const VERSION: u32 = 1;
@@ -37,9 +43,21 @@ const PATH: usize = 34;
 
 /// Returns the slots of the database's tier, which is attached if the options ask for one and there
 /// is none.
-pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control: &Control) -> Result<Option<Slots>> {
+pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Option<Slots>> {
+    let slots = find_or_attach(disk, options, &control_file.control)?;
+    if slots.is_some() && !control_file.control.has_tier {
+        control_file.write(Control { has_tier: true, ..control_file.control })?;
+    }
+    Ok(slots)
+}
+
+fn find_or_attach(disk: &Arc<dyn Disk>, options: &Options, control: &Control) -> Result<Option<Slots>> {
     let found = if disk.exists(TIER)? { Some(read(&**disk, control)?) } else { None };
     match (found, &options.page_tier) {
+        (None, _) if control.has_tier => Err(Error::NotADatabase {
+            path: disk.location().into(),
+            reason: format!("the file `{TIER}` is missing, which says where the page tier is; {REMEDY}"),
+        }),
         (None, None) => Ok(None),
         (None, Some(tier)) => attach(disk, options, control, tier.directory.as_deref(), tier.bytes).map(Some),
         (Some(place), tier) => {
@@ -56,6 +74,7 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control: &Control) -
                 return Err(Error::InvalidOption { option: "page_tier", reason });
             }
             let mut slots = existing(disk, options, control, place.as_deref())?;
+            slots.lock()?;
             if let Some(tier) = tier {
                 resize(&mut slots, Slots::count_in(tier.bytes), control)?;
             }
@@ -64,14 +83,30 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control: &Control) -
     }
 }
 
-/// Removes a tier that has been drained.
-pub(crate) fn remove(disk: &Arc<dyn Disk>, options: &Options, control: &Control) -> Result<()> {
-    let place = read(&**disk, control)?;
+/// Writes all pages of the tier to the data file, and removes it; returns whether there is one.
+pub(crate) fn drain(
+    pool: &Pool,
+    disk: &Arc<dyn Disk>,
+    options: &Options,
+    control_file: &Mutex<ControlFile>,
+) -> Result<bool> {
+    let stamp = stamp(&control_file.lock().control);
+    pool.drain_tier(stamp, &mut || remove(disk, options, &mut control_file.lock()))
+}
+
+/// Removes a tier that has been drained. A file that cannot be removed is
+/// replaced when a tier is attached again: it says that it is drained.
+fn remove(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<()> {
+    let control = control_file.control;
+    let place = read(&**disk, &control)?;
+    control_file.write(Control { has_tier: false, ..control })?;
     disk.remove(TIER)?;
     disk.sync_directory("")?;
-    let (home, name) = home(disk, options, control, place.as_deref())?;
-    home.remove(&name)?;
-    Ok(home.sync_directory("")?)
+    let _ = home(disk, options, &control, place.as_deref()).and_then(|(home, name)| {
+        home.remove(&name)?;
+        Ok(home.sync_directory("")?)
+    });
+    Ok(())
 }
 
 /// Returns the page as the tier of a closed database has it; `None` if it is not in a tier.
@@ -100,7 +135,7 @@ fn stamp(control: &Control) -> Stamp {
     Stamp { database: control.database, generation: control.generation }
 }
 
-/// Makes a tier, and then its link.
+/// Makes a tier, and then its link. What could be made is removed again if the call fails.
 fn attach(
     disk: &Arc<dyn Disk>,
     options: &Options,
@@ -111,12 +146,41 @@ fn attach(
     let text = link_text(place)?;
     let (home, name) = home(disk, options, control, place)?;
     if home.exists(&name)? {
-        // A crash came before its link.
+        check_unused(home.open(&name, OpenMode::Existing)?)?;
         home.remove(&name)?;
     }
-    let slots = Slots::create(home.open(&name, OpenMode::CreateNew)?, Slots::count_in(bytes), stamp(control))?;
-    home.sync_directory("")?;
+    let file = home.open(&name, OpenMode::CreateNew)?;
+    let made = (|| {
+        let slots = Slots::create(file, Slots::count_in(bytes), stamp(control))?;
+        slots.lock()?;
+        home.sync_directory("")?;
+        link(&**disk, control, text)?;
+        Ok(slots)
+    })();
+    if made.is_err() && !disk.exists(TIER).unwrap_or(true) {
+        let _ = home.remove(&name);
+    }
+    made
+}
 
+/// Refuses to replace a tier with pages. An empty or a drained one is left from a crash.
+fn check_unused(file: Arc<dyn File>) -> Result<()> {
+    let path = file.path();
+    let Ok((slots, header)) = Slots::open(file)? else { return Ok(()) };
+    slots.lock()?;
+    let pages = if header.is_drained { 0 } else { FoundTier::read(slots)?.pages() };
+    if pages > 0 {
+        let reason = format!(
+            "`{path}` has {pages} pages of this database or of one that it was copied from; name another directory, \
+             or remove the file if no database needs it"
+        );
+        return Err(Error::InvalidOption { option: "page_tier", reason });
+    }
+    Ok(())
+}
+
+/// Writes the file that says where the tier is.
+fn link(disk: &dyn Disk, control: &Control, text: &str) -> Result<()> {
     let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
     block[..8].copy_from_slice(MAGIC);
     block[VERSION_FIELD..CRC].copy_from_slice(&VERSION.to_le_bytes());
@@ -128,11 +192,9 @@ fn attach(
     if disk.exists(TIER_NEW)? {
         disk.remove(TIER_NEW)?;
     }
-    let link = disk.open(TIER_NEW, OpenMode::CreateNew)?;
-    link.write_durable(&[&block], 0)?;
+    disk.open(TIER_NEW, OpenMode::CreateNew)?.write_durable(&[&block], 0)?;
     disk.rename(TIER_NEW, TIER)?;
-    disk.sync_directory("")?;
-    Ok(slots)
+    Ok(disk.sync_directory("")?)
 }
 
 /// Returns how the link names a directory.
@@ -190,22 +252,26 @@ fn home(
 
 /// Opens the slots of the tier that the link names.
 fn existing(disk: &Arc<dyn Disk>, options: &Options, control: &Control, place: Option<&Path>) -> Result<Slots> {
+    let missing = |what: String| Error::NotADatabase {
+        path: disk.location().into(),
+        reason: format!("{what} is missing, and the pages of the tier are nowhere else; {REMEDY}"),
+    };
+    // An absent directory would be created.
+    if let Some(place) = place.filter(|place| !place.is_dir()) {
+        return Err(missing(format!("the directory `{}` of the page tier", place.display())));
+    }
     let (home, name) = home(disk, options, control, place)?;
     let file: Arc<dyn File> = match home.open(&name, OpenMode::Existing) {
         Err(error) if error.is_not_found() => {
-            let reason = format!(
-                "the page tier `{name}` in `{}` is missing, and its pages are nowhere else; {REMEDY}",
-                home.location()
-            );
-            return Err(Error::NotADatabase { path: disk.location().into(), reason });
+            return Err(missing(format!("the page tier `{name}` in `{}`", home.location())));
         }
         opened => opened?,
     };
     let path = file.path();
-    let (slots, stamp) = Slots::open(file)?.map_err(|defect| {
+    let (slots, header) = Slots::open(file)?.map_err(|defect| {
         let reason = format!("{defect}; its pages are nowhere else: {REMEDY}");
         Error::Corrupt { file: path.clone(), offset: 0, page: None, reason }
     })?;
-    control.check_stamp(stamp, &path)?;
+    control.check_stamp(header.stamp, &path)?;
     Ok(slots)
 }

@@ -11,7 +11,7 @@ use super::tier;
 use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
 use crate::error::Result;
 use crate::options::Options;
-use crate::pool::{FilePages, FoundArea, PageStore, Pool, PoolConfig, TieredPages, Versions, WalRule};
+use crate::pool::{FilePages, FoundArea, FoundTier, PageStore, Pool, PoolConfig, TieredPages, Versions, WalRule};
 use crate::pre_block_hook::PreBlockHook;
 use crate::recovery;
 use crate::scheme::WalScheme;
@@ -85,6 +85,14 @@ pub(super) fn open(
     let scheme = Arc::new(WalScheme::new(Arc::new(logs), control.logs.partition));
     scheme.logs().reserve_for_sync_records();
     let rule: Arc<dyn WalRule> = Arc::clone(&scheme) as Arc<dyn WalRule>;
+    let tier = tier::open(disk, options, control_file)?.map(FoundTier::read).transpose()?;
+    if let Some(tier) = &tier {
+        // The data file's length may not be durable for pages that are durable in the tier.
+        let len = tier.reach() * PAGE_SIZE as u64;
+        if data.len()? < len {
+            data.allocate(len)?;
+        }
+    }
     let versions = Versions::open(versions, control.database, data.len()?)?;
     let config = PoolConfig {
         frames: options.pool_bytes / PAGE_SIZE,
@@ -93,8 +101,8 @@ pub(super) fn open(
         ..PoolConfig::default()
     };
     let pages = FilePages::new(Arc::clone(&data), double_write, Some(versions), Arc::clone(&rule))?;
-    let pages: Arc<dyn PageStore> = match tier::open(disk, options, &control)? {
-        Some(slots) => Arc::new(TieredPages::new(pages, slots)?),
+    let pages: Arc<dyn PageStore> = match tier {
+        Some(tier) => Arc::new(TieredPages::new(pages, tier)),
         None => Arc::new(pages),
     };
     let pool = Pool::new(config, pages, PreBlockHook::new(move || rule.before_blocking()))?;

@@ -74,6 +74,22 @@ impl FilePages {
         }
     }
 
+    /// Returns the end of the log when this value was made.
+    pub(super) fn log_end(&self) -> Gsn {
+        self.log_end
+    }
+
+    /// Returns the lowest version that a page can have on disk. `was_written` says that the pool has
+    /// written it since it was made; else a version that the log has not reached is not believed.
+    pub(super) fn least(&self, id: PageId, was_written: bool) -> Gsn {
+        let least = self.versions.as_ref().map_or(Gsn::ZERO, |versions| versions.least(id));
+        if (least < self.log_end || was_written) && !planted!(VersionsNotCompared) && !planted!(FencesNotCompared) {
+            least
+        } else {
+            Gsn::ZERO
+        }
+    }
+
     fn corrupt(&self, page: PageId, damage: Damage, defect: String) -> PoolError {
         PoolError::corrupt(page, damage, defect, self.location())
     }
@@ -105,9 +121,8 @@ impl PageStore for FilePages {
             let defect = "it has changes that the log does not have: the log has lost its end";
             return Err(self.corrupt(id, Damage::AheadOfLog, defect.to_owned()));
         }
-        let least = self.versions.as_ref().map_or(Gsn::ZERO, |versions| versions.least(id));
-        let is_believed = least < self.log_end || was_written;
-        if is_believed && page::gsn(bytes) < least && !planted!(VersionsNotCompared) && !planted!(FencesNotCompared) {
+        let least = self.least(id, was_written);
+        if page::gsn(bytes) < least {
             let (found, defect) = (page::gsn(bytes), "an older version of the page is in its place");
             return Err(self.corrupt(id, Damage::Other, format!("{defect}: it has {found}, but {least} was written")));
         }

@@ -108,7 +108,7 @@ pub(crate) use on_fetch::RedoOnFetch;
 pub(crate) use page_store::{PageStore, PageTier, PageWriter, WalRule};
 pub(crate) use staging::{ACTION_BYTES, Staging, Taken};
 pub(crate) use stamp::{REMEDY, Stamp};
-pub(crate) use tier::{Slots, TieredPages};
+pub(crate) use tier::{FoundTier, Slots, TieredPages};
 pub(crate) use versions::Versions;
 
 use cleaner::CleanerState;
@@ -290,11 +290,21 @@ impl Pool {
     /// Takes the store's tier out of use ([`PageTier::drain`]); returns whether it has one.
     ///
     /// # Errors
-    /// Those of the disk and of `remove`; the pool is then poisoned.
-    pub(crate) fn drain_tier(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<bool> {
-        self.check_poison()?;
+    /// [`Error::Corrupt`](crate::Error::Corrupt) for a damaged page in the tier. Those of the disk
+    /// and of `remove`; the pool is then poisoned.
+    pub(crate) fn drain_tier(
+        &self,
+        stamp: Stamp,
+        remove: &mut dyn FnMut() -> crate::Result<()>,
+    ) -> crate::Result<bool> {
         let Some(tier) = self.store.tier() else { return Ok(false) };
-        tier.drain(remove).inspect_err(|error| self.poison(&error.to_string()))?;
+        self.alone(|| {
+            tier.drain(stamp, remove).inspect_err(|error| {
+                if !matches!(error, crate::Error::Corrupt { .. }) {
+                    self.poison(&error.to_string());
+                }
+            })
+        })?;
         Ok(true)
     }
 

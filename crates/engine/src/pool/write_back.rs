@@ -101,11 +101,18 @@ impl Pool {
     }
 
     fn stamp_and(&self, stamp: Stamp, then: impl FnOnce()) -> Result<(), PoolError> {
+        self.alone(|| {
+            self.store.stamp(stamp).inspect_err(|error| self.poison(&error.to_string()))?;
+            then();
+            Ok(())
+        })
+    }
+
+    /// Runs `task` while no thread writes pages back, unless the pool is poisoned.
+    pub(super) fn alone<T, E: From<PoolError>>(&self, task: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let _batch = self.write_back.as_ref().map(|write_back| write_back.batch.lock());
         self.check_poison()?;
-        self.store.stamp(stamp).inspect_err(|error| self.poison(&error.to_string()))?;
-        then();
-        Ok(())
+        task()
     }
 
     /// Notes that the page in `frame`, which the caller holds exclusively, is about to change. The

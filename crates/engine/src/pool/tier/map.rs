@@ -34,7 +34,7 @@ struct Place {
 pub(super) struct Map {
     slots: Vec<Holds>,
     current: HashMap<PageId, Place>,
-    /// Pages in the order of their last use.
+    /// Pages in the order of their last use, except for those that are kept back.
     order: BTreeMap<u64, PageId>,
     uses: u64,
     /// Slots that are not current. The one that has been free the longest is used first, so that
@@ -45,11 +45,17 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Creates the map of a tier with `count` slots in which these pages were found. Of several
-    /// versions of a page, `is_newer(a, b)` says whether `a` counts rather than `b`.
-    pub(super) fn new(count: u32, found: &[Found], is_newer: impl Fn(&Found, &Found) -> bool) -> Self {
+    /// Creates the map of a tier with `count` slots in which these pages were found. Versions for
+    /// which `is_old` does not count. Of several others, `is_newer(a, b)` says whether `a` counts
+    /// rather than `b`.
+    pub(super) fn new(
+        count: u32,
+        found: &[Found],
+        is_old: impl Fn(&Found) -> bool,
+        is_newer: impl Fn(&Found, &Found) -> bool,
+    ) -> Self {
         let mut newest: HashMap<PageId, Found> = HashMap::new();
-        for version in found {
+        for version in found.iter().filter(|version| !is_old(version)) {
             let entry = newest.entry(version.page).or_insert(*version);
             if is_newer(version, entry) {
                 *entry = *version;
@@ -64,7 +70,7 @@ impl Map {
             old: HashMap::new(),
         };
         for version in found {
-            if newest[&version.page].slot == version.slot {
+            if newest.get(&version.page).is_some_and(|newest| newest.slot == version.slot) {
                 map.set_current(version.page, version.slot);
             } else {
                 map.set_old(version.page, version.slot);
@@ -119,6 +125,19 @@ impl Map {
         let mut pages: Vec<_> = self.order.values().take(count).map(|page| (*page, self.current[page].slot)).collect();
         pages.sort_unstable();
         pages
+    }
+
+    /// Takes the page out of the order of use until it is used again.
+    pub(super) fn keep_back(&mut self, page: PageId) {
+        if let Some(place) = self.current.get(&page) {
+            self.order.remove(&place.used);
+        }
+    }
+
+    /// Puts all pages that were kept back into the order of use.
+    pub(super) fn keep_none_back(&mut self) {
+        let pages: Vec<PageId> = self.current.keys().copied().collect();
+        pages.into_iter().for_each(|page| self.touch(page));
     }
 
     /// Returns the old slots of these pages.
@@ -179,15 +198,18 @@ mod tests {
     #[test]
     fn the_newest_version_counts_and_the_others_are_old() {
         let version = |slot, id, gsn| Found { slot, page: page(id), gsn: Gsn::new(gsn) };
-        let map = Map::new(5, &[version(0, 7, 10), version(2, 7, 30), version(3, 7, 20), version(4, 8, 5)], newer);
+        let found = [version(0, 7, 10), version(2, 7, 30), version(3, 7, 20), version(4, 8, 5)];
+        let map = Map::new(5, &found, |_| false, newer);
         assert_eq!((map.slot(page(7)), map.slot(page(8)), map.slot(page(9))), (Some(2), Some(4), None));
         assert_eq!((map.pages(), map.free()), (2, 3));
         assert_eq!(map.old_slots(&[(page(7), 2), (page(8), 4)]), [0, 3]);
+        let map = Map::new(5, &found, |version| version.gsn.get() < 10, newer);
+        assert_eq!((map.slot(page(8)), map.old_slots(&[(page(8), 4)])), (None, vec![4]));
     }
 
     #[test]
     fn a_slot_that_is_reused_or_erased_is_no_longer_old() {
-        let mut map = Map::new(3, &[], newer);
+        let mut map = Map::new(3, &[], |_| false, newer);
         for _ in 0..3 {
             let slot = map.take().unwrap();
             map.install(page(1), slot);
@@ -201,8 +223,24 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_is_kept_back_is_the_last_to_leave() {
+        let mut map = Map::new(3, &[], |_| false, newer);
+        for number in [5, 3] {
+            let slot = map.take().unwrap();
+            map.install(page(number), slot);
+        }
+        map.keep_back(page(5));
+        assert_eq!((map.coldest(9), map.slot(page(5))), (vec![(page(3), 1)], Some(0)));
+        map.keep_none_back();
+        assert_eq!(map.coldest(9).len(), 2);
+        map.keep_back(page(3));
+        map.release(page(3));
+        assert_eq!((map.coldest(9), map.free()), (vec![(page(5), 0)], 2));
+    }
+
+    #[test]
     fn the_coldest_pages_leave_first() {
-        let mut map = Map::new(4, &[], newer);
+        let mut map = Map::new(4, &[], |_| false, newer);
         for number in [5, 3, 9, 1] {
             let slot = map.take().unwrap();
             map.install(page(number), slot);

@@ -27,6 +27,15 @@
 //! - A page that is in the data file already and is found in its free slot is the same version.
 //!   It counts as in the tier again, which does no harm.
 //!
+//! One thing breaks the second point: after a failed sync a slot may hold its earlier contents on
+//! the medium, though a process that starts then reads the later ones. So after a power cut a
+//! version may be found that left the tier long before. The recorded versions (`versions.rs`) tell:
+//! what is older than they say does not count, and recovery repeats whatever they do not cover.
+//!
+//! A damaged slot is no page. Its page is then found in an older version, or not in the tier; the
+//! recorded versions tell that, too, and a reader gets an error. If a slot decays while the tier is
+//! in use, the page stays where it is, for readers to get the error.
+//!
 //! # Reads
 //! A reader looks up the slot, reads it without a lock, and looks again: if the page has left the
 //! slot meanwhile, the read is repeated. A page that is read cannot be written meanwhile
@@ -49,10 +58,11 @@ use super::file_pages::FilePages;
 use super::page_store::{PageStore, PageTier, PageWriter, WalRule};
 use super::{PoolError, Stamp};
 use crate::metrics::TierMetrics;
+use crate::page;
 use map::Map;
 use slots::{Found, Slot};
 
-pub(crate) use slots::Slots;
+pub(crate) use slots::{FoundTier, Slots};
 
 /// The pages of a data file with a tier above them.
 pub(crate) struct TieredPages {
@@ -80,40 +90,59 @@ struct Counters {
 }
 
 impl TieredPages {
-    /// Puts a tier above `file`: reads all slots, and makes their contents durable.
-    ///
-    /// # Errors
-    /// Those of the disk.
-    pub(crate) fn new(file: FilePages, slots: Slots) -> Result<Self, PoolError> {
-        let found = slots.find()?;
+    /// Puts a tier above `file`, which has space for the pages in it.
+    pub(crate) fn new(file: FilePages, tier: FoundTier) -> Self {
+        let FoundTier { slots, pages } = tier;
+        let is_old = |found: &Found| found.gsn < file.least(found.page, false);
         let is_newer = |a: &Found, b: &Found| if planted!(OlderVersionWins) { a.gsn < b.gsn } else { a.gsn > b.gsn };
-        Ok(Self {
+        Self {
+            map: Mutex::new(Map::new(slots.count(), &pages, is_old, is_newer)),
             file,
-            map: Mutex::new(Map::new(slots.count(), &found, is_newer)),
             slots,
             writing: Mutex::new(Writing { leaving: Batch::new(), is_drained: false }),
             counters: Counters::default(),
-        })
+        }
     }
 
-    /// Writes the coldest pages to the data file, and frees their slots.
+    /// Writes the coldest pages to the data file, and frees their slots. A page that is damaged
+    /// stays: the database works without it.
+    ///
+    /// # Errors
+    /// Those of the disk; that of a damaged page if there are only such pages.
     fn write_back(&self, leaving: &mut Batch) -> Result<(), PoolError> {
-        let (coldest, old) = {
-            let map = self.map.lock();
-            // A small tier keeps most of its pages.
-            let coldest = map.coldest(BATCH_PAGES.min(self.slots.count() as usize / 4));
-            let old = map.old_slots(&coldest);
-            (coldest, old)
+        // A small tier keeps most of its pages.
+        let count = BATCH_PAGES.min(self.slots.count() as usize / 4);
+        let mut coldest = {
+            let mut map = self.map.lock();
+            if map.coldest(1).is_empty() {
+                map.keep_none_back();
+            }
+            map.coldest(count)
         };
         leaving.clear();
         let mut bytes = AlignedBuf::zeroed(coldest.len() * PAGE_SIZE);
         let mut reads: Vec<(Slot, &mut [u8])> =
             coldest.iter().map(|(_, slot)| *slot).zip(bytes.chunks_exact_mut(PAGE_SIZE)).collect();
         self.slots.read(&mut reads)?;
-        for ((page, slot), bytes) in coldest.iter().zip(bytes.chunks_exact(PAGE_SIZE)) {
-            self.file.verify(*page, true, bytes).map_err(|error| self.in_slot(error, *slot))?;
-            leaving.push(*page, bytes);
+        let mut damaged = None;
+        let mut bytes = bytes.chunks_exact(PAGE_SIZE);
+        coldest.retain(|(page, slot)| {
+            let bytes = bytes.next().expect("each page has been read");
+            let was_written = page::gsn(bytes) >= self.file.log_end();
+            match self.file.verify(*page, was_written, bytes) {
+                Ok(()) => leaving.push(*page, bytes),
+                Err(error) => {
+                    self.map.lock().keep_back(*page);
+                    damaged.get_or_insert(self.in_slot(error, *slot));
+                    return false;
+                }
+            }
+            true
+        });
+        if let Some(error) = damaged.filter(|_| coldest.is_empty() && self.map.lock().coldest(1).is_empty()) {
+            return Err(error);
         }
+        let old = self.map.lock().old_slots(&coldest);
         self.file.write(leaving)?;
         if !old.is_empty() && !planted!(NewestFreedFirst) {
             self.slots.erase(&old)?;
@@ -281,33 +310,39 @@ impl PageWriter for TieredPages {
     fn read_whole(&self, first: PageId, bytes: &mut [u8]) -> Result<u64, PoolError> {
         // No page changes its place meanwhile.
         let _nobody_writes = self.writing.lock();
-        let again = self.file.read_whole(first, bytes)?;
-        let mut here: Vec<(Slot, &mut [u8])> = {
+        let mut pages: Vec<(PageId, Option<Slot>, &mut [u8])> = {
             let map = self.map.lock();
             let pages = (first.get()..).map(PageId::new).zip(bytes.chunks_exact_mut(PAGE_SIZE));
-            pages.filter_map(|(page, bytes)| Some((map.slot(page)?, bytes))).collect()
+            pages.map(|(page, bytes)| (page, map.slot(page), bytes)).collect()
         };
-        if here.is_empty() {
-            return Ok(again);
-        }
+        let mut here: Vec<(Slot, &mut [u8])> =
+            pages.iter_mut().filter_map(|(_, slot, bytes)| Some(((*slot)?, &mut **bytes))).collect();
         self.slots.read(&mut here)?;
-        let places: Vec<Slot> = here.iter().map(|(slot, _)| *slot).collect();
-        drop(here);
-        for (page, bytes) in (first.get()..).map(PageId::new).zip(bytes.chunks_exact(PAGE_SIZE)) {
-            if let Some(slot) = self.slot(page).filter(|slot| places.contains(slot)) {
-                self.file.verify(page, true, bytes).map_err(|error| self.in_slot(error, slot))?;
+        for (page, slot, bytes) in &pages {
+            if let Some(slot) = slot {
+                self.file.verify(*page, true, bytes).map_err(|error| self.in_slot(error, *slot))?;
             }
+        }
+        let places: Vec<bool> = pages.iter().map(|(_, slot, _)| slot.is_some()).collect();
+        let (mut again, mut at) = (0, 0);
+        for run in places.chunk_by(|a, b| a == b) {
+            if !run[0] {
+                let bytes = &mut bytes[at * PAGE_SIZE..][..run.len() * PAGE_SIZE];
+                again += self.file.read_whole(PageId::new(first.get() + at as u64), bytes)?;
+            }
+            at += run.len();
         }
         Ok(again)
     }
 }
 
 impl PageTier for TieredPages {
-    fn drain(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<()> {
+    fn drain(&self, stamp: Stamp, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<()> {
         let mut writing = self.writing.lock();
         while self.map.lock().pages() > 0 {
             self.write_back(&mut writing.leaving)?;
         }
+        self.slots.mark_drained(stamp)?;
         // No page is written to the data file before the tier is gone: the versions that are still
         // in its slots would count after a crash.
         remove()?;

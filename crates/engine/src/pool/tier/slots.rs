@@ -9,7 +9,7 @@
 //! | 20 | 4 | page size |
 //! | 24 | 16 | database id |
 //! | 40 | 8 | generation (see `generation.rs`) |
-//! | 48 | 8 | reserved, zero |
+//! | 48 | 8 | 1 if all its pages are in the data file, too; else 0 |
 //! | 4096 | page size each | the slots |
 //!
 //! All numbers are little-endian. A slot holds a sealed page, whose own header names it and whose
@@ -32,6 +32,7 @@ const COUNT: usize = 16;
 const PAGE_SIZE_FIELD: usize = 20;
 const DATABASE: usize = 24;
 const GENERATION: usize = 40;
+const DRAINED: usize = 48;
 const END: usize = 56;
 
 /// Slots that are read at a time when all are read.
@@ -55,6 +56,41 @@ pub(crate) struct Slots {
     count: u32,
 }
 
+/// What the header of a tier says of its contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    pub(crate) stamp: Stamp,
+    /// Whether the tier is needed no more.
+    pub(crate) is_drained: bool,
+}
+
+/// The slots of a tier and the whole pages in them.
+#[derive(Debug)]
+pub(crate) struct FoundTier {
+    pub(super) slots: Slots,
+    pub(super) pages: Vec<Found>,
+}
+
+impl FoundTier {
+    /// Reads all slots.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn read(slots: Slots) -> Result<Self, PoolError> {
+        Ok(Self { pages: slots.find()?, slots })
+    }
+
+    /// Returns the number of whole pages, older versions included.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Returns the number of pages that the data file must have space for.
+    pub(crate) fn reach(&self) -> u64 {
+        self.pages.iter().map(|found| found.page.get() + 1).max().unwrap_or(0)
+    }
+}
+
 impl Slots {
     /// Returns the number of slots in a tier of so many bytes.
     pub(crate) fn count_in(bytes: u64) -> u32 {
@@ -74,11 +110,11 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Opens the file of a tier; returns it with its stamp.
+    /// Opens the file of a tier; returns it with what its header says.
     ///
     /// # Errors
     /// What is wrong with the header; those of the disk.
-    pub(crate) fn open(file: Arc<dyn File>) -> Result<Result<(Self, Stamp), String>, PoolError> {
+    pub(crate) fn open(file: Arc<dyn File>) -> Result<Result<(Self, Header), String>, PoolError> {
         let len = file.len()?;
         if len < BLOCK_SIZE as u64 {
             return Ok(Err("it is too short to be a page tier".to_owned()));
@@ -98,13 +134,14 @@ impl Slots {
         }
         let stamp = Stamp {
             database: header[DATABASE..GENERATION].try_into().expect("sixteen bytes"),
-            generation: u64::from_le_bytes(header[GENERATION..GENERATION + 8].try_into().expect("eight bytes")),
+            generation: u64::from_le_bytes(header[GENERATION..DRAINED].try_into().expect("eight bytes")),
         };
+        let header = Header { stamp, is_drained: u32_at(DRAINED) != 0 };
         let slots = Self { file, count: u32_at(COUNT) };
         if len < slots.offset(slots.count) {
             return Ok(Err(format!("it has {len} bytes, too few for its {} slots", slots.count)));
         }
-        Ok(Ok((slots, stamp)))
+        Ok(Ok((slots, header)))
     }
 
     /// Adds empty slots, so that there are `count`.
@@ -120,15 +157,35 @@ impl Slots {
         Ok(())
     }
 
-    /// Writes the header, durably. It lies in one sector, so it cannot be torn.
+    /// Locks the tier for this handle, until it is closed: the database may have been copied
+    /// without its tier.
+    ///
+    /// # Errors
+    /// Those of the disk, also if another handle has locked the file.
+    pub(crate) fn lock(&self) -> Result<(), PoolError> {
+        Ok(self.file.lock()?)
+    }
+
+    /// Marks a tier whose pages all are in the data file, durably.
+    pub(super) fn mark_drained(&self, stamp: Stamp) -> Result<(), PoolError> {
+        self.write_header(Header { stamp, is_drained: true })
+    }
+
+    /// Stamps a tier that is in use, durably.
     pub(super) fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
+        self.write_header(Header { stamp, is_drained: false })
+    }
+
+    /// Writes the header, durably. It lies in one sector, so it cannot be torn.
+    fn write_header(&self, Header { stamp, is_drained }: Header) -> Result<(), PoolError> {
         let mut header = AlignedBuf::zeroed(BLOCK_SIZE);
         header[..8].copy_from_slice(MAGIC);
         header[VERSION_FIELD..CRC].copy_from_slice(&VERSION.to_le_bytes());
         header[COUNT..PAGE_SIZE_FIELD].copy_from_slice(&self.count.to_le_bytes());
         header[PAGE_SIZE_FIELD..DATABASE].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
         header[DATABASE..GENERATION].copy_from_slice(&stamp.database);
-        header[GENERATION..GENERATION + 8].copy_from_slice(&stamp.generation.to_le_bytes());
+        header[GENERATION..DRAINED].copy_from_slice(&stamp.generation.to_le_bytes());
+        header[DRAINED..END].copy_from_slice(&u64::from(is_drained).to_le_bytes());
         let crc = crc32c(&header[COUNT..END]);
         header[CRC..COUNT].copy_from_slice(&crc.to_le_bytes());
         Ok(self.file.write_durable(&[&header], 0)?)
@@ -140,7 +197,8 @@ impl Slots {
     }
 
     /// Returns the whole pages in all slots, and makes them durable: what can be read may not be,
-    /// if the process that wrote it has ended.
+    /// if the process that wrote it has ended. If that process has seen a sync fail, this sync may
+    /// succeed and a slot still hold its earlier contents on the medium: see `mod.rs`.
     pub(super) fn find(&self) -> Result<Vec<Found>, PoolError> {
         self.file.sync()?;
         let mut found = Vec::new();

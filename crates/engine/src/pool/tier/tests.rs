@@ -1,9 +1,10 @@
-use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
+use duramen_io::{AlignedBuf, CrashChoice, Disk, Fault, OpenMode, SimDisk};
 use duramen_sync::Arc;
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::*;
 use crate::page::{self, Lines, PageMut, PageType};
+use crate::pool::Versions;
 
 /// A log that hardens at once, and whose end is far.
 #[derive(Debug)]
@@ -22,8 +23,10 @@ impl WalRule for NoLog {
 fn tier(disk: &SimDisk, slots: u32) -> TieredPages {
     let open =
         |name| disk.open(name, if disk.exists(name).unwrap() { OpenMode::Existing } else { OpenMode::CreateNew });
-    let file = FilePages::new(open("data").unwrap(), open("doublewrite").unwrap(), None, Arc::new(NoLog)).unwrap();
-    file.reserve(PageId::new(400)).unwrap();
+    let data = open("data").unwrap();
+    data.allocate(401 * PAGE_SIZE as u64).unwrap();
+    let versions = Versions::open(open("versions").unwrap(), [3; 16], data.len().unwrap()).unwrap();
+    let file = FilePages::new(data, open("doublewrite").unwrap(), Some(versions), Arc::new(NoLog)).unwrap();
     let is_new = !disk.exists("tier").unwrap();
     let slot_file = open("tier").unwrap();
     let slots = if is_new {
@@ -32,11 +35,15 @@ fn tier(disk: &SimDisk, slots: u32) -> TieredPages {
         Slots::open(slot_file).unwrap().unwrap().0
     };
     disk.sync_directory("").unwrap();
-    TieredPages::new(file, slots).unwrap()
+    TieredPages::new(file, FoundTier::read(slots).unwrap())
 }
 
 /// Writes these pages in these versions.
 fn write(tier: &TieredPages, pages: impl IntoIterator<Item = (u64, u64)>) {
+    try_write(tier, pages).unwrap();
+}
+
+fn try_write(tier: &TieredPages, pages: impl IntoIterator<Item = (u64, u64)>) -> Result<(), PoolError> {
     let mut batch = Batch::new();
     for (page, gsn) in pages {
         let (mut bytes, mut lines) = (vec![0; PAGE_SIZE], Lines::NONE);
@@ -45,7 +52,7 @@ fn write(tier: &TieredPages, pages: impl IntoIterator<Item = (u64, u64)>) {
         page::set_gsn(&mut contents, Gsn::new(gsn));
         batch.push(PageId::new(page), &bytes);
     }
-    tier.write(&mut batch).unwrap();
+    tier.write(&mut batch)
 }
 
 fn version(tier: &TieredPages, page: u64) -> u64 {
@@ -87,7 +94,7 @@ fn a_drained_tier_is_needed_no_more() {
     let tier = tier(&disk, 32);
     write(&tier, (1..=20).map(|page| (page, page)));
     let mut removed = 0;
-    tier.drain(&mut || {
+    tier.drain(Stamp::default(), &mut || {
         removed += 1;
         Ok(())
     })
@@ -189,6 +196,77 @@ fn least_version_after_reuse() -> u64 {
 #[test]
 fn an_old_version_does_not_come_back() {
     assert_eq!(least_version_after_reuse(), 2);
+}
+
+/// Flips a bit of the slot that holds the page.
+fn decay(disk: &SimDisk, tier: &TieredPages, page: u64) {
+    let slot = tier.slot(PageId::new(page)).unwrap();
+    disk.flip_bit("tier", tier.slots.offset(slot) + 4000, 3);
+}
+
+/// A slot decays while the tier is in use: its page stays there, unreadable, and all others are
+/// written and read as ever.
+#[test]
+fn a_damaged_slot_stops_nobody_but_its_readers() {
+    let disk = SimDisk::new(7);
+    let tier = tier(&disk, 16);
+    write(&tier, (1..=8).map(|page| (page, 1)));
+    decay(&disk, &tier, 3);
+    for round in 2..30 {
+        write(&tier, (100..108).map(|page| (page + round % 3 * 8, round)));
+    }
+    let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+    let read = tier.read(PageId::new(3), false, &mut bytes);
+    assert!(matches!(&read, Err(PoolError::Corrupt { file, .. }) if file.contains("tier")), "{read:?}");
+    assert_eq!(version(&tier, 1), 1);
+    let drained = tier.drain(Stamp::default(), &mut || panic!("the page is nowhere else"));
+    assert!(matches!(drained, Err(crate::Error::Corrupt { .. })), "{drained:?}");
+    assert_eq!(tier.metrics().pages, 1, "all others have left");
+    write(&tier, [(3, 40)]);
+    tier.drain(Stamp::default(), &mut || Ok(())).unwrap();
+    assert_eq!(version(&tier, 3), 40);
+}
+
+/// A slot decays between two openings, and an older version of its page is in the data file.
+#[test]
+fn an_older_version_is_not_taken_for_a_damaged_one() {
+    let disk = SimDisk::new(8);
+    {
+        let tier = tier(&disk, 16);
+        write(&tier, [(1, 1)]);
+        (100..140).for_each(|page| write(&tier, [(page, 1)]));
+        write(&tier, [(1, 2)]);
+        tier.write_versions().unwrap();
+        decay(&disk, &tier, 1);
+    }
+    let tier = tier(&disk, 16);
+    let read = tier.read(PageId::new(1), false, &mut AlignedBuf::zeroed(PAGE_SIZE));
+    assert!(matches!(&read, Err(PoolError::Corrupt { defect, .. }) if defect.contains("older version")), "{read:?}");
+}
+
+/// A sync fails, so that a slot keeps its former contents on the medium while the next process reads
+/// the later ones. The page of the former contents then leaves the tier, and the power goes off.
+#[test]
+fn former_contents_of_a_slot_do_not_count() {
+    let disk = SimDisk::new(9);
+    {
+        let tier = tier(&disk, 16);
+        write(&tier, [(1, 1)]);
+        write(&tier, [(1, 2)]);
+        tier.write_versions().unwrap();
+        // Fifteen slots are free, and the one with the old version is the last of them.
+        write(&tier, (100..108).map(|page| (page, 1)));
+        disk.fail_at(disk.operations(), Fault::FailedSync, true);
+        try_write(&tier, (200..207).map(|page| (page, 1))).unwrap_err();
+        disk.clear_faults();
+    }
+    let tier_after = tier(&disk, 16);
+    assert!(tier_after.slot(PageId::new(206)).is_some(), "the next process reads what was written");
+    (300..302).for_each(|page| write(&tier_after, [(page, 1)]));
+    assert_eq!(tier_after.slot(PageId::new(1)), None);
+    for seed in 0..40 {
+        assert_eq!(version(&tier(&disk.crash_image(&CrashChoice::Random(seed)), 16), 1), 2);
+    }
 }
 
 #[cfg(duramen_planted)]
