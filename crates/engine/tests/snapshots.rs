@@ -517,3 +517,41 @@ fn cursors_read_any_range() {
     assert_eq!(sizes.iter().sum::<usize>(), 2000);
     assert!(sizes.iter().all(|size| *size > 200), "{sizes:?}");
 }
+
+/// Regression: a transaction whose frees waited for a snapshot kept a block of the journals that it
+/// did not count, so a writer looked for a free block for ever.
+#[test]
+fn what_waits_for_a_snapshot_does_not_take_all_journals() {
+    let batches = BatchOptions { log_bytes: Some(MIB), ..BatchOptions::default() };
+    let schemes: [fn(HeapOptions, BatchOptions) -> Scheme; 2] =
+        [|heap, _| Scheme::InPlace(heap), |heap, batches| Scheme::NvramGroupCommit(heap, batches)];
+    for in_heap in schemes {
+        let memory = SimMemory::new(32 * MIB, Domain::VolatileCache);
+        let heap = HeapOptions {
+            journal_bytes: Some(MIB),
+            ..HeapOptions::new(Source::Simulated(memory), 32 * MIB, Domain::VolatileCache)
+        };
+        let scheme = in_heap(heap, batches.clone());
+        let commit = CommitMode::Elr;
+        let options = Options { commit, scheme, snapshots: true, pool_bytes: 1 << 20, ..Options::default() };
+        let (done, waits) = std::sync::mpsc::channel();
+        let writer = thread::spawn(move || {
+            let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+            let table = db.create_table("t").unwrap();
+            for number in 0..100 {
+                db.run(|txn| txn.put(&table, &key(number), &[1; 10_000])).unwrap();
+            }
+            let _snapshot = db.snapshot().unwrap();
+            // Deletions have small records, so a journal is mostly empty.
+            for number in 0..100 {
+                db.run(|txn| txn.delete(&table, &key(number)).map(|_| ())).unwrap();
+            }
+            done.send(db.metrics().snapshots_too_old).unwrap();
+        });
+        match waits.recv_timeout(Duration::from_secs(100)) {
+            Ok(ended) => assert_eq!(ended, 1, "the snapshot gave way"),
+            Err(_) if writer.is_finished() => writer.join().unwrap(),
+            Err(_) => panic!("the writers wait for ever"),
+        }
+    }
+}

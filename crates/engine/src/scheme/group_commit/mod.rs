@@ -178,14 +178,17 @@ impl GroupCommit {
         }
     }
 
-    /// Notes the end of a transaction, or its commit with deferred frees to do.
-    fn note_end(&self, home: Home, has_frees: bool) {
+    /// Notes the end of a transaction, or its commit with deferred frees to do; returns the space
+    /// that it has taken.
+    fn note_end(&self, home: Home, has_frees: bool) -> u64 {
+        let mut bytes = 0;
         if has_frees {
-            self.inner.stacks.commit(home);
+            bytes = self.inner.stacks.commit(home);
         } else {
             self.inner.stacks.end(home);
         }
         self.inner.event.note_work();
+        bytes
     }
 }
 
@@ -245,17 +248,17 @@ impl StorageScheme for GroupCommit {
 
     fn end_txn(&self, home: Home, record: NewRecord<'_>) -> Recorded {
         let has_frees = record.kind == Kind::Commit as u8 && record.flags & FLAG_HAS_DEFERRED_FREES != 0;
-        let ended = |batch| Recorded { gsn: Gsn::new(batch), address: record.prev, bytes: 0 };
+        let ended = |batch, bytes| Recorded { gsn: Gsn::new(batch), address: record.prev, bytes };
         if planted!(CommitOutsideSection) {
             let batch = self.inner.batch.load(Ordering::Relaxed);
             // As if another thread had the processor in between.
             thread::sleep(Duration::from_micros(300));
-            self.note_end(home, has_frees);
-            return ended(batch);
+            let bytes = self.note_end(home, has_frees);
+            return ended(batch, bytes);
         }
         let _section = self.inner.pool.enter();
-        self.note_end(home, has_frees);
-        ended(self.inner.batch.load(Ordering::Relaxed))
+        let bytes = self.note_end(home, has_frees);
+        ended(self.inner.batch.load(Ordering::Relaxed), bytes)
     }
 
     fn harden(&self, gsn: Gsn, _own: Option<LogAddress>) -> Result<()> {

@@ -278,6 +278,17 @@ impl Journals {
         heap.store(heap.layout.block(home.0), &[&word.to_le_bytes()]);
     }
 
+    /// Takes all of the space of a journal's blocks, for a transaction that has committed and is about
+    /// to give back its reservation, but keeps its journal for a while. Returns the bytes taken. The
+    /// transaction adds no record from now on.
+    pub(super) fn settle(&self, heap: &Heap, home: Home) -> u64 {
+        let mut journal = self.journals[home.0 as usize].lock();
+        let Some(&last) = journal.blocks.last() else { return 0 };
+        let rest = heap.layout.block(last) + BLOCK_BYTES - std::mem::take(&mut journal.next);
+        journal.taken += rest;
+        rest
+    }
+
     /// Makes the blocks of a journal available whose end is durable.
     pub(super) fn release(&self, home: Home) {
         let mut journal = self.journals[home.0 as usize].lock();

@@ -222,10 +222,11 @@ impl StorageScheme for InPlace {
         if !planted!(FreedUnfenced) {
             self.heap.barrier();
         }
+        let bytes = if has_frees { self.journals.settle(&self.heap, home) } else { 0 };
         if !has_frees {
             self.journals.release(home);
         }
-        Recorded { gsn: Gsn::new(record.after.get() + 1), address: record.prev, bytes: 0 }
+        Recorded { gsn: Gsn::new(record.after.get() + 1), address: record.prev, bytes }
     }
 
     fn harden(&self, _gsn: Gsn, _own: Option<LogAddress>) -> Result<()> {
