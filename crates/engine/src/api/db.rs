@@ -309,9 +309,9 @@ impl Db {
     /// meanwhile. Returns whether there was a tier.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the tier has a damaged page; the other pages are then in the data file,
-    /// and the database stays in service. [`Error::Io`] and [`Error::Poisoned`]; the tier is then
-    /// still needed.
+    /// [`Error::Corrupt`] if the tier has a damaged page; the other pages are then in the data
+    /// file, and the database stays in service. [`Error::Io`] and [`Error::Poisoned`]; the tier is
+    /// then still needed.
     pub fn drain_page_tier(&self) -> Result<bool> {
         let engine = self.engine();
         engine.health.check_process()?;

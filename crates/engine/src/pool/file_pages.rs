@@ -79,8 +79,9 @@ impl FilePages {
         self.log_end
     }
 
-    /// Returns the lowest version that a page can have on disk. `was_written` says that the pool has
-    /// written it since it was made; else a version that the log has not reached is not believed.
+    /// Returns the lowest version that a page can have on disk. `was_written` says that the pool
+    /// has written it since it was made; else a version that the log has not reached is not
+    /// believed.
     pub(super) fn least(&self, id: PageId, was_written: bool) -> Gsn {
         let least = self.versions.as_ref().map_or(Gsn::ZERO, |versions| versions.least(id));
         if (least < self.log_end || was_written) && !planted!(VersionsNotCompared) && !planted!(FencesNotCompared) {

@@ -244,8 +244,9 @@ fn an_older_version_is_not_taken_for_a_damaged_one() {
     assert!(matches!(&read, Err(PoolError::Corrupt { defect, .. }) if defect.contains("older version")), "{read:?}");
 }
 
-/// A sync fails, so that a slot keeps its former contents on the medium while the next process reads
-/// the later ones. The page of the former contents then leaves the tier, and the power goes off.
+/// A sync fails, so that a slot keeps its former contents on the medium while the next process
+/// reads the later ones. The page of the former contents then leaves the tier, and the power goes
+/// off.
 #[test]
 fn former_contents_of_a_slot_do_not_count() {
     let disk = SimDisk::new(9);

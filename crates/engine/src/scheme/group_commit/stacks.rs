@@ -224,8 +224,9 @@ impl Stacks {
         stack.stored = stack.stored.min(end as u64);
     }
 
-    /// Marks a transaction as committed, with deferred frees to do. It may give back its reservation
-    /// before they are done, so the stack takes what it always needs; returns the bytes taken.
+    /// Marks a transaction as committed, with deferred frees to do. It may give back its
+    /// reservation before they are done, so the stack takes what it always needs; returns the bytes
+    /// taken.
     pub(super) fn commit(&self, home: Home) -> u64 {
         let mut stack = self.stacks[home.0 as usize].lock();
         stack.state = StackState::Committed;

@@ -278,10 +278,10 @@ impl Journals {
         heap.store(heap.layout.block(home.0), &[&word.to_le_bytes()]);
     }
 
-    /// Takes all of the space of a journal's blocks, for a transaction that has committed and is about
-    /// to give back its reservation, but keeps its journal for a while. Returns the bytes taken. The
-    /// transaction adds no record from now on.
-    pub(super) fn settle(&self, heap: &Heap, home: Home) -> u64 {
+    /// Takes all of the space of a journal's blocks, for a transaction that has committed and is
+    /// about to give back its reservation, but keeps its journal for a while. Returns the bytes
+    /// taken. The transaction adds no record from now on.
+    pub(super) fn take_rest(&self, heap: &Heap, home: Home) -> u64 {
         let mut journal = self.journals[home.0 as usize].lock();
         let Some(&last) = journal.blocks.last() else { return 0 };
         let rest = heap.layout.block(last) + BLOCK_BYTES - std::mem::take(&mut journal.next);

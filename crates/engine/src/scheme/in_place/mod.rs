@@ -222,7 +222,7 @@ impl StorageScheme for InPlace {
         if !planted!(FreedUnfenced) {
             self.heap.barrier();
         }
-        let bytes = if has_frees { self.journals.settle(&self.heap, home) } else { 0 };
+        let bytes = if has_frees { self.journals.take_rest(&self.heap, home) } else { 0 };
         if !has_frees {
             self.journals.release(home);
         }
