@@ -546,7 +546,7 @@ fn what_waits_for_a_snapshot_does_not_take_all_journals() {
             journal_bytes: Some(MIB),
             ..HeapOptions::new(Source::Simulated(memory), 32 * MIB, Domain::VolatileCache)
         };
-        let scheme = in_heap(heap, batches.clone());
+        let scheme = in_heap(heap, batches);
         let commit = CommitMode::Elr;
         let options = Options { commit, scheme, snapshots: true, pool_bytes: 1 << 20, ..Options::default() };
         let (done, waits) = std::sync::mpsc::channel();
