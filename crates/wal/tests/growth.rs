@@ -184,3 +184,30 @@ fn a_failure_of_growth_is_reported() {
         }
     }
 }
+
+/// Regression: a segment had got its name when the sync of the directory failed, so closing the log
+/// removed the segment before it only, and the log could not be opened any more.
+#[test]
+fn a_failed_sync_while_segments_are_made_leaves_no_gap() {
+    let options = WalOptions { segment_bytes: 256 << 10, ..large(0) };
+    for operation in 0.. {
+        let disk = SimDisk::new(1);
+        let log = Log::create(&arc(&disk), &options, DATABASE).unwrap();
+        let number = fill(&log, 0, 20 << 10);
+        let begun = disk.operations();
+        disk.fail_at(begun + operation, Fault::FailedSync, false);
+        // The space of three segments, in steps.
+        let step = 100 << 10;
+        let reserved = (0..8).take_while(|_| log.reserve(step).is_ok()).count() as u64;
+        if reserved == 8 && disk.operations() <= begun + operation {
+            assert!(operation > 10);
+            break;
+        }
+        disk.clear_faults();
+        log.unreserve(reserved * step);
+        let _ = log.close();
+        drop(log);
+        let log = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
+        check(&log, number);
+    }
+}

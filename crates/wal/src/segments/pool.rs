@@ -536,11 +536,17 @@ impl Segments {
         let (disk, geometry) = (self.home.disk(), self.files.geometry);
         let Some((first, last)) = self.files.span() else { return Ok(()) };
         let directory = directory(self.log());
-        let spares = std::mem::take(&mut growth.spares);
-        for spare in &spares {
-            disk.remove(&spare_name(self.log(), *spare))?;
+        let mut unused: Vec<String> =
+            std::mem::take(&mut growth.spares).into_iter().map(|spare| spare_name(self.log(), spare)).collect();
+        // A segment may have its name although its making has failed.
+        let behind = segment_name(self.log(), last + 1);
+        if disk.exists(&behind)? {
+            unused.push(behind);
         }
-        if !spares.is_empty() {
+        for name in &unused {
+            disk.remove(name)?;
+        }
+        if !unused.is_empty() {
             disk.sync_directory(&directory)?;
         }
         let keep = geometry.segment_of(end.get()).clamp(first, last);
