@@ -74,6 +74,7 @@ pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
     // its present state can still be examined.
     let _ = engine.finish_in_doubt(&AtomicBool::new(false));
     engine.sweep();
+    let _held = engine.deferred_frees.hold();
     let pool = &engine.store.pool;
     let mut checker = Checker::new(&engine.store, pool.location());
     // Pages that a committed transaction could not free yet, for lack of log space, are no leak.

@@ -10,7 +10,7 @@
 //! in different bitmaps, so no GSN on a page enforces this order. Instead each free is logged with
 //! a GSN above that of the previous free.
 
-use duramen_sync::Mutex;
+use duramen_sync::{Condvar, Mutex};
 use duramen_types::{Gsn, PageId, planted};
 
 use crate::btree::MAX_LEVELS;
@@ -37,17 +37,71 @@ struct Unfreed {
 
 /// The committed transactions whose deferred frees could not be completed yet.
 #[derive(Debug, Default)]
-pub(crate) struct DeferredFrees(Mutex<Vec<Unfreed>>);
+pub(crate) struct DeferredFrees {
+    waiting: Mutex<Waiting>,
+    /// Notified when the last transaction that was taken from the list is done with.
+    none_taken: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    list: Vec<Unfreed>,
+    /// Number of transactions that threads have taken from the list, to carry out their frees.
+    taken: usize,
+    /// Number of checks under way, which need the list to stay as it is.
+    checks: usize,
+}
 
 impl DeferredFrees {
+    fn push(&self, unfreed: Unfreed) {
+        self.waiting.lock().list.push(unfreed);
+    }
+
     /// Returns how many transactions wait for nothing but snapshots.
     pub(crate) fn waiting_for_snapshots(&self) -> usize {
-        self.0.lock().iter().filter(|unfreed| !unfreed.at.is_zero()).count()
+        self.waiting.lock().list.iter().filter(|unfreed| !unfreed.at.is_zero()).count()
     }
 
     /// Returns whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.waiting.lock().list.is_empty()
+    }
+
+    /// Waits until no thread carries out frees of the list, and prevents it until the guard is
+    /// dropped. Transactions that commit meanwhile carry out their own.
+    pub(crate) fn hold(&self) -> HeldFrees<'_> {
+        let mut waiting = self.waiting.lock();
+        while waiting.taken > 0 {
+            self.none_taken.wait(&mut waiting);
+        }
+        waiting.checks += 1;
+        HeldFrees(self)
+    }
+}
+
+/// Keeps the frees that wait from being carried out.
+pub(crate) struct HeldFrees<'d>(&'d DeferredFrees);
+
+impl Drop for HeldFrees<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.lock().checks -= 1;
+    }
+}
+
+/// Transactions taken from the list.
+struct Taken<'d> {
+    from: &'d DeferredFrees,
+    txns: Vec<Unfreed>,
+    count: usize,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.from.waiting.lock();
+        waiting.taken -= self.count;
+        if waiting.taken == 0 {
+            self.from.none_taken.notify_all();
+        }
     }
 }
 
@@ -100,7 +154,7 @@ impl Freeing<'_> {
             };
             if let Err(error) = result {
                 log.release_reservation(&*self.store.scheme);
-                self.deferred.0.lock().push(Unfreed { log, frees, at: Gsn::ZERO });
+                self.deferred.push(Unfreed { log, frees, at: Gsn::ZERO });
                 return Err(self.failures.note(error));
             }
         }
@@ -125,7 +179,7 @@ impl Freeing<'_> {
             return;
         }
         log.release_reservation(scheme);
-        self.deferred.0.lock().push(Unfreed { log, frees, at });
+        self.deferred.push(Unfreed { log, frees, at });
         if self.is_due(at) {
             // It has become due before it was there to be found.
             self.retry_deferred_frees();
@@ -147,14 +201,8 @@ impl Freeing<'_> {
     pub(crate) fn free_some(&self) {
         /// Few, because the transaction is not their own.
         const AT_ONCE: usize = 8;
-        let mut due = self.take_due(AT_ONCE + 1);
-        if due.len() > AT_ONCE {
-            self.deferred.0.lock().extend(due.pop());
+        if self.free_due(AT_ONCE) {
             self.versions.postpone_frees();
-        }
-        for Unfreed { log, frees, .. } in due {
-            // A failure postpones the frees again.
-            let _ = self.free_and_end(log, frees);
         }
     }
 
@@ -162,12 +210,9 @@ impl Freeing<'_> {
     /// that no snapshot needs any more. The others move to the end of the log, so that they do not
     /// keep it.
     pub(crate) fn retry_deferred_frees(&self) {
-        for Unfreed { log, frees, .. } in self.take_due(usize::MAX) {
-            // A failure postpones the frees again.
-            let _ = self.free_and_end(log, frees);
-        }
+        self.free_due(usize::MAX);
         let end = self.store.scheme.latest().get();
-        for Unfreed { log, frees, .. } in &mut *self.deferred.0.lock() {
+        for Unfreed { log, frees, .. } in &mut self.deferred.waiting.lock().list {
             if log.first().get() + MOVED_AFTER < end {
                 // If the disk is full, the frees stay where they are.
                 let _ = log.repeat_deferred_frees(&*self.store.scheme, frees);
@@ -175,25 +220,44 @@ impl Freeing<'_> {
         }
     }
 
-    /// Takes up to `most` transactions from the list whose frees no snapshot needs to wait for.
-    fn take_due(&self, most: usize) -> Vec<Unfreed> {
-        let mut deferred = self.deferred.0.lock();
-        let mut due = Vec::new();
-        if !deferred.is_empty() {
-            let mut rest = Vec::new();
-            for unfreed in deferred.drain(..) {
-                let is_taken = due.len() < most && self.is_due(unfreed.at);
-                if is_taken { due.push(unfreed) } else { rest.push(unfreed) }
-            }
-            *deferred = rest;
+    /// Carries out the frees of up to `most` transactions of the list that no snapshot makes wait;
+    /// returns whether there are more.
+    fn free_due(&self, most: usize) -> bool {
+        let (mut taken, has_more) = self.take_due(most);
+        for Unfreed { log, frees, .. } in taken.txns.drain(..) {
+            // A failure postpones the frees again.
+            let _ = self.free_and_end(log, frees);
         }
-        due
+        has_more
+    }
+
+    /// Takes the transactions of [`Self::free_due`] from the list.
+    fn take_due(&self, most: usize) -> (Taken<'_>, bool) {
+        let mut waiting = self.deferred.waiting.lock();
+        let (mut due, mut has_more) = (Vec::new(), false);
+        if waiting.checks > 0 {
+            has_more = !waiting.list.is_empty();
+        } else if !waiting.list.is_empty() {
+            let mut rest = Vec::new();
+            for unfreed in waiting.list.drain(..) {
+                let is_due = self.is_due(unfreed.at);
+                if is_due && due.len() < most {
+                    due.push(unfreed);
+                } else {
+                    has_more |= is_due;
+                    rest.push(unfreed);
+                }
+            }
+            waiting.list = rest;
+        }
+        waiting.taken += due.len();
+        (Taken { from: self.deferred, count: due.len(), txns: due }, has_more)
     }
 
     /// Returns the pages that wait to be freed.
     pub(crate) fn pages(&self) -> Result<Vec<PageId>> {
         let mut pages = Vec::new();
-        for item in self.deferred.0.lock().iter().flat_map(|txn| &txn.frees) {
+        for item in self.deferred.waiting.lock().list.iter().flat_map(|txn| &txn.frees) {
             match *item {
                 DeferredFree::OverflowChain { head, chain } => {
                     pages.extend(self.store.overflow_chain_pages(head, chain)?)
