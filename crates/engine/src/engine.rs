@@ -210,7 +210,7 @@ impl Engine {
     }
 
     pub(crate) fn purging(&self) -> Purging<'_> {
-        Purging { store: &self.store, locks: &self.locks, versions: &self.versions }
+        Purging { store: &self.store, locks: &self.locks, versions: &self.versions, deferred: &self.deferred_frees }
     }
 
     /// Clears away all that committed transactions have left and that no snapshot needs any more.

@@ -296,6 +296,7 @@ fn retire(engine: &Engine, context: &mut Context, at: Gsn, ghosts: Vec<Ghost>, f
     const PURGED: usize = 32;
     let most = PURGED.max(2 * ghosts.len());
     let cleanup = Cleanup { at, first: context.log.first(), ghosts, has_frees: !frees.is_empty() };
+    engine.deferred_frees.note_dropped(&frees);
     engine.versions.retire(&mut context.versions, cleanup);
     let due = engine.versions.collect(most);
     if !due.ghosts.is_empty() {

@@ -10,8 +10,10 @@
 //! in different bitmaps, so no GSN on a page enforces this order. Instead each free is logged with
 //! a GSN above that of the previous free.
 
+use std::collections::HashSet;
+
 use duramen_sync::{Condvar, Mutex};
-use duramen_types::{Gsn, PageId, planted};
+use duramen_types::{Gsn, PageId, TableId, planted};
 
 use crate::btree::MAX_LEVELS;
 use crate::error::{Error, Result};
@@ -50,11 +52,28 @@ struct Waiting {
     taken: usize,
     /// Number of checks under way, which need the list to stay as it is.
     checks: usize,
+    /// Tables whose trees are being freed, or wait for it.
+    dropped: HashSet<TableId>,
 }
 
 impl DeferredFrees {
     fn push(&self, unfreed: Unfreed) {
         self.waiting.lock().list.push(unfreed);
+    }
+
+    /// Notes the trees among the frees of a transaction that has committed and still holds its
+    /// locks: from now on nobody changes them but the thread that frees them.
+    pub(crate) fn note_dropped(&self, frees: &[DeferredFree]) {
+        for free in frees {
+            if let DeferredFree::Tree(tree) = free {
+                self.waiting.lock().dropped.insert(tree.table);
+            }
+        }
+    }
+
+    /// Returns whether the tree of a table is to be freed. The caller has a lock on the table.
+    pub(crate) fn is_dropped(&self, table: TableId) -> bool {
+        self.waiting.lock().dropped.contains(&table)
     }
 
     /// Returns how many transactions wait for nothing but snapshots.
@@ -287,7 +306,11 @@ impl Freeing<'_> {
         while let Some(&item) = items.last() {
             match item {
                 DeferredFree::OverflowChain { head, chain } => self.free_overflow_chain(head, chain, freed)?,
-                DeferredFree::Tree(tree) => self.free_tree(tree, tree.root, None, freed)?,
+                DeferredFree::Tree(tree) => {
+                    self.free_tree(tree, tree.root, None, freed)?;
+                    // Its pages are found not to be the tree's any more.
+                    self.deferred.waiting.lock().dropped.remove(&tree.table);
+                }
             }
             items.pop();
         }

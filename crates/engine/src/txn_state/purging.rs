@@ -7,12 +7,15 @@ use crate::record::Tree;
 use crate::storage::store::Store;
 use crate::version::{Ghost, VersionStore};
 
+use super::deferred_free::DeferredFrees;
+
 /// Purges ghosts that no transaction and no snapshot needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Purging<'e> {
     pub(crate) store: &'e Store,
     pub(crate) locks: &'e LockManager,
     pub(crate) versions: &'e VersionStore,
+    pub(crate) deferred: &'e DeferredFrees,
 }
 
 impl Purging<'_> {
@@ -43,12 +46,16 @@ impl Purging<'_> {
                 kept.push((tree, key));
                 continue;
             }
+            // Whoever frees a tree must find each of its records.
+            if self.deferred.is_dropped(tree.table) {
+                continue;
+            }
             if scheme.reserve_system(bytes).is_err() {
                 kept.push((tree, key));
                 kept.extend(ghosts.by_ref());
                 break;
             }
-            // The table may have been dropped: then its pages are found not to be the tree's any
+            // The tree may be freed already: then its pages are found not to be the tree's any
             // more. A page that cannot be read is reported to the operations that need it.
             let _ = self.store.purge(tree, &key, |key| self.is_purgeable(tree, key), &mut 0);
             scheme.unreserve(bytes);
