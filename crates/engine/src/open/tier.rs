@@ -90,8 +90,7 @@ pub(crate) fn drain(
     options: &Options,
     control_file: &Mutex<ControlFile>,
 ) -> Result<bool> {
-    let stamp = stamp(&control_file.lock().control);
-    pool.drain_tier(stamp, &mut || remove(disk, options, &mut control_file.lock()))
+    pool.drain_tier(&mut || remove(disk, options, &mut control_file.lock()))
 }
 
 /// Removes a tier that has been drained. A file that cannot be removed is

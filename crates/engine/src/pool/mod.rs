@@ -292,14 +292,10 @@ impl Pool {
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt) for a damaged page in the tier. Those of the disk
     /// and of `remove`; the pool is then poisoned.
-    pub(crate) fn drain_tier(
-        &self,
-        stamp: Stamp,
-        remove: &mut dyn FnMut() -> crate::Result<()>,
-    ) -> crate::Result<bool> {
+    pub(crate) fn drain_tier(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<bool> {
         let Some(tier) = self.store.tier() else { return Ok(false) };
         self.alone(|| {
-            tier.drain(stamp, remove).inspect_err(|error| {
+            tier.drain(remove).inspect_err(|error| {
                 if !matches!(error, crate::Error::Corrupt { .. }) {
                     self.poison(&error.to_string());
                 }

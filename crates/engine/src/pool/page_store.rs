@@ -142,14 +142,14 @@ pub(crate) trait PageWriter {
 
 /// Keeps some of the pages of a store on a faster medium.
 pub(crate) trait PageTier {
-    /// Writes all pages to the store below, marks the tier of this stamp as drained, and calls
+    /// Writes all pages to the store below, marks the tier as drained, and calls
     /// `remove`, which removes it durably. The tier takes no page from then on. No thread writes
     /// pages meanwhile.
     ///
     /// # Errors
     /// [`PoolError::Corrupt`] for a damaged page in the tier, which is then still in use. After
     /// those of the disk and of `remove` the contents of the store are unknown.
-    fn drain(&self, stamp: Stamp, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<()>;
+    fn drain(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<()>;
 
     /// Returns the tier's counters.
     fn metrics(&self) -> TierMetrics;

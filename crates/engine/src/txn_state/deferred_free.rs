@@ -229,7 +229,9 @@ impl Freeing<'_> {
     /// that no snapshot needs any more. The others move to the end of the log, so that they do not
     /// keep it.
     pub(crate) fn retry_deferred_frees(&self) {
-        self.free_due(usize::MAX);
+        if self.free_due(usize::MAX) {
+            self.versions.postpone_frees();
+        }
         let end = self.store.scheme.latest().get();
         for Unfreed { log, frees, .. } in &mut self.deferred.waiting.lock().list {
             if log.first().get() + MOVED_AFTER < end {

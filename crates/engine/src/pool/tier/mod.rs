@@ -337,12 +337,12 @@ impl PageWriter for TieredPages {
 }
 
 impl PageTier for TieredPages {
-    fn drain(&self, stamp: Stamp, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<()> {
+    fn drain(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<()> {
         let mut writing = self.writing.lock();
         while self.map.lock().pages() > 0 {
             self.write_back(&mut writing.leaving)?;
         }
-        self.slots.mark_drained(stamp)?;
+        self.slots.mark_drained()?;
         // No page is written to the data file before the tier is gone: the versions that are still
         // in its slots would count after a crash.
         remove()?;

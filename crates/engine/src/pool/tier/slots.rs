@@ -166,9 +166,11 @@ impl Slots {
         Ok(self.file.lock()?)
     }
 
-    /// Marks a tier whose pages all are in the data file, durably.
-    pub(super) fn mark_drained(&self, stamp: Stamp) -> Result<(), PoolError> {
-        self.write_header(Header { stamp, is_drained: true })
+    /// Marks a tier whose pages all are in the data file, durably. It keeps its stamp: a checkpoint
+    /// may be between the stamps and the control file.
+    pub(super) fn mark_drained(&self) -> Result<(), PoolError> {
+        let (_, header) = Self::open(Arc::clone(&self.file))?.map_err(|reason| PoolError::Poisoned { reason })?;
+        self.write_header(Header { is_drained: true, ..header })
     }
 
     /// Stamps a tier that is in use, durably.

@@ -94,7 +94,7 @@ fn a_drained_tier_is_needed_no_more() {
     let tier = tier(&disk, 32);
     write(&tier, (1..=20).map(|page| (page, page)));
     let mut removed = 0;
-    tier.drain(Stamp::default(), &mut || {
+    tier.drain(&mut || {
         removed += 1;
         Ok(())
     })
@@ -219,11 +219,11 @@ fn a_damaged_slot_stops_nobody_but_its_readers() {
     let read = tier.read(PageId::new(3), false, &mut bytes);
     assert!(matches!(&read, Err(PoolError::Corrupt { file, .. }) if file.contains("tier")), "{read:?}");
     assert_eq!(version(&tier, 1), 1);
-    let drained = tier.drain(Stamp::default(), &mut || panic!("the page is nowhere else"));
+    let drained = tier.drain(&mut || panic!("the page is nowhere else"));
     assert!(matches!(drained, Err(crate::Error::Corrupt { .. })), "{drained:?}");
     assert_eq!(tier.metrics().pages, 1, "all others have left");
     write(&tier, [(3, 40)]);
-    tier.drain(Stamp::default(), &mut || Ok(())).unwrap();
+    tier.drain(&mut || Ok(())).unwrap();
     assert_eq!(version(&tier, 3), 40);
 }
 

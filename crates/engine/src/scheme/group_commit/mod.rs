@@ -292,8 +292,9 @@ impl StorageScheme for GroupCommit {
     }
 
     fn space_for_operation(&self, payload: u64) -> u64 {
-        // The entry and that of a deferred free, and what a transaction always has in reserve.
-        payload + 2 * ENTRY as u64 + 256 + STANDING
+        // The entry, which has the old value, and that of a deferred free, and what a transaction
+        // always has in reserve.
+        payload + (page::MAX_INLINE_SIZE + 2 * ENTRY) as u64 + 256 + STANDING
     }
 
     /// Taking a change back lengthens no stack.
