@@ -93,8 +93,8 @@ pub(crate) fn drain(
     pool.drain_tier(&mut || remove(disk, options, &mut control_file.lock()))
 }
 
-/// Removes a tier that has been drained. A file that cannot be removed is
-/// replaced when a tier is attached again: it says that it is drained.
+/// Removes a tier that has been drained. A file that cannot be removed is replaced when a tier is
+/// attached again: it says that it is drained.
 fn remove(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<()> {
     let control = control_file.control;
     let place = read(&**disk, &control)?;

@@ -115,6 +115,20 @@ fn a_drained_tier_is_needed_no_more() {
     assert_eq!((removed, tier.metrics().pages), (1, 0));
 }
 
+/// Regression: a drain that a checkpoint had stamped meanwhile put the stamp back to an earlier
+/// generation, so that the database was refused if the removal failed.
+#[test]
+fn a_drained_tier_keeps_its_stamp() {
+    let disk = SimDisk::new(10);
+    let tier = tier(&disk, 16);
+    write(&tier, [(1, 1)]);
+    let stamp = Stamp { database: [3; 16], generation: 7 };
+    tier.stamp(stamp).unwrap();
+    tier.drain(&mut || Err(crate::Error::Closed)).unwrap_err();
+    let (_, header) = Slots::open(disk.open("tier", OpenMode::Existing).unwrap()).unwrap().unwrap();
+    assert_eq!((header.stamp, header.is_drained), (stamp, true));
+}
+
 /// The power goes off at each operation of the disk in turn: every page then has the version that
 /// was last written durably, or the one that was being written.
 #[test]
