@@ -288,10 +288,12 @@ fn errors_hit_the_operation_they_are_planned_for() {
     assert!(error.to_string().contains("read 4096 bytes at offset 4096"), "{error}");
     file.read_at(&mut filled(1, 0), 0).unwrap();
 
-    disk.fail_at(disk.operations(), Fault::Enospc, false);
-    file.sync().unwrap();
+    disk.fail_at(disk.operations(), Fault::Enospc, true);
     assert!(found_no_space(&write(&*file, 1, 9, 0).unwrap_err()));
     assert_eq!(disk.unsynced(), 0, "a write that found no space had no effect");
+    assert!(found_no_space(&file.sync().unwrap_err()));
+    assert!(found_no_space(&disk.sync_directory("").unwrap_err()));
+    disk.clear_faults();
 
     disk.fail_at(disk.operations(), Fault::Eio, true);
     let mut reached = BTreeSet::new();

@@ -189,16 +189,28 @@ fn a_failure_of_growth_is_reported() {
 /// removed the segment before it only, and the log could not be opened any more.
 #[test]
 fn a_failed_sync_while_segments_are_made_leaves_no_gap() {
+    each_failed_sync(false);
+}
+
+/// Regression: a header stated the new size of its file when its sync failed; the next attempt
+/// failed to sync the file and cut it off again, so it was shorter than its header stated.
+#[test]
+fn after_failed_syncs_no_file_is_shorter_than_its_header_states() {
+    each_failed_sync(true);
+}
+
+/// Lets one sync fail while files grow, or all from this one on, and opens the log again.
+fn each_failed_sync(persistent: bool) {
     let options = WalOptions { segment_bytes: 256 << 10, ..large(0) };
     for operation in 0.. {
         let disk = SimDisk::new(1);
         let log = Log::create(&arc(&disk), &options, DATABASE).unwrap();
         let number = fill(&log, 0, 20 << 10);
         let begun = disk.operations();
-        disk.fail_at(begun + operation, Fault::FailedSync, false);
-        // The space of three segments, in steps.
+        disk.fail_at(begun + operation, Fault::FailedSync, persistent);
+        // The space of three segments, in steps, some of which fail.
         let step = 100 << 10;
-        let reserved = (0..8).take_while(|_| log.reserve(step).is_ok()).count() as u64;
+        let reserved = (0..8).filter(|_| log.reserve(step).is_ok()).count() as u64;
         if reserved == 8 && disk.operations() <= begun + operation {
             assert!(operation > 10);
             break;

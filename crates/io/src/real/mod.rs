@@ -231,7 +231,7 @@ impl Disk for RealDisk {
             return Ok(());
         }
         let synced = self.home.directory(directory).and_then(|handle| names::sync(&handle));
-        synced.map_err(|error| describe("sync the directory", &self.home.path_of(directory), &error))?;
+        synced.map_err(|error| describe("sync the directory", &self.home.path_of(directory), &error).of_write())?;
         self.shared.counters.count_sync();
         Ok(())
     }

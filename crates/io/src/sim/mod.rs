@@ -231,7 +231,7 @@ impl SimDisk {
         let mut state = self.shared.state.lock();
         match state.begin(Kind::SyncDirectory, || "sync the directory".into(), &file)? {
             Verdict::Crash => return Err(crash_error("sync the directory", &file)),
-            Verdict::Fail(fault) => return Err(fault_error(fault, "sync the directory", &file)),
+            Verdict::Fail(fault) => return Err(fault_error(fault, "sync the directory", &file).of_write()),
             Verdict::Proceed => {}
         }
         if !state.names.has_directory(directory) {

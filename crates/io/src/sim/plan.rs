@@ -7,8 +7,9 @@ pub enum Fault {
     /// written, un-synced. A sync or durable write fails as with [`Fault::FailedSync`]. Any other
     /// operation has no effect.
     Eio,
-    /// The device is full: writes, extensions and new names fail without effect; only the latter
-    /// two are refusals ([`DiskError::is_full`](crate::DiskError::is_full)).
+    /// The device is full. Extensions and new names are refused without effect
+    /// ([`DiskError::is_full`](crate::DiskError::is_full)). Writes and syncs fail, writes without
+    /// effect and syncs as with [`Fault::FailedSync`].
     /// [`SimDisk::set_capacity`](super::SimDisk::set_capacity) makes a device really fill up.
     Enospc,
     /// Too many files are open: opening, creating and listing fail without effect.
@@ -46,7 +47,7 @@ impl Fault {
     fn applies_to(self, kind: Kind) -> bool {
         match self {
             Self::Eio => true,
-            Self::Enospc => matches!(kind, Kind::Write | Kind::WriteDurable | Kind::Create | Kind::Grow),
+            Self::Enospc => !matches!(kind, Kind::Read | Kind::Open | Kind::Other),
             Self::TooManyFiles => matches!(kind, Kind::Open | Kind::Create),
             Self::ShortRead => kind == Kind::Read,
             Self::ShortWrite => matches!(kind, Kind::Write | Kind::WriteDurable),

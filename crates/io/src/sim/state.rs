@@ -231,7 +231,7 @@ impl State {
             Verdict::Crash => Err(crash_error("sync", &file)),
             Verdict::Fail(fault) => {
                 self.inode_mut(id).fail_sync();
-                Err(fault_error(fault, "sync", &file))
+                Err(fault_error(fault, "sync", &file).of_write())
             }
         }
     }

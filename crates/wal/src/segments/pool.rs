@@ -314,9 +314,11 @@ impl Segments {
     fn grow_last(&self, number: u64, target: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
         let file = self.home.open(&segment_name(self.log(), number), OpenMode::Existing)?;
         let bytes = self.files.geometry.bytes_up_to(number, target);
+        // A step that failed may have made the file longer, and its header may state that.
+        let before = file.len()?;
         Self::fill(&*file, bytes, hurry).inspect_err(|_| {
             // What there is of the new part would only take up space.
-            let _ = file.set_len(self.files.bytes_of(number));
+            let _ = file.set_len(before);
         })?;
         self.write_header_with(&*file, number, self.limits.ring, bytes)?;
         self.files.set_last_bytes(bytes);
