@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use duramen::{Db, Error, Options, TierOptions, inspect};
-use duramen_io::{CrashChoice, Disk, SimDisk};
+use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId};
 
 const ROWS: u32 = 3_000;
@@ -235,6 +235,27 @@ fn a_tier_that_finds_no_space_leaves_nothing_behind() {
     assert!(!disk.exists("tier").unwrap() && !disk.exists("tier-pages").unwrap());
     disk.set_capacity(u64::MAX);
     check(&open(&disk, None).unwrap(), 1);
+}
+
+/// A file in the place of a new tier is replaced only if it is what a crash leaves.
+#[test]
+fn a_file_with_an_unknown_header_is_not_replaced() {
+    let disk = SimDisk::new(11);
+    open(&disk, None).unwrap().close().unwrap();
+    let file = disk.open("tier-pages", OpenMode::CreateNew).unwrap();
+    file.set_len(8192).unwrap();
+    let mut block = AlignedBuf::zeroed(4096);
+    block[..8].copy_from_slice(b"NEWERONE");
+    file.write_at(&[&block], 0).unwrap();
+    let error = open(&disk, Some(tier(20))).unwrap_err();
+    assert!(matches!(&error, Error::InvalidOption { option: "page_tier", .. }), "{error}");
+    assert!(error.to_string().contains("in the way"), "{error}");
+    block.fill(0);
+    file.write_at(&[&block], 0).unwrap();
+    drop(file);
+    let db = open(&disk, Some(tier(20))).unwrap();
+    write(&db, 1);
+    check(&db, 1);
 }
 
 fn copy_directory(from: &std::path::Path, to: &std::path::Path) {

@@ -32,6 +32,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// pool in all. A tiny pool is less than the structures beside it.
 const ORDINARY_POOL: usize = 16 << 20;
 
+/// The sizes that a pool may have, in bytes.
+const POOLS: [usize; 3] = [64 * PAGE_SIZE, 256 * PAGE_SIZE, ORDINARY_POOL];
+
 /// Times that a database is opened before it is damaged.
 const LIVES: usize = 3;
 
@@ -128,7 +131,7 @@ impl Album {
                 log_segment_bytes: 64 << 10,
                 instant_recovery: rng.percent(50),
                 recovery_threads: *rng.pick(&[None, Some(1), Some(2)]),
-                pool_bytes: *rng.pick(&[64 * PAGE_SIZE, 256 * PAGE_SIZE, ORDINARY_POOL]),
+                pool_bytes: *rng.pick(&POOLS),
                 page_tier: workloads::tier_of(seed),
                 ..workloads::test_options()
             };
@@ -388,9 +391,10 @@ fn live(options: &Options, end: LogEnd, is_closed: bool, rng: &mut Rng) -> Resul
     Ok((moments, earlier, contents))
 }
 
-/// Makes albums from `seed` on, and misplaces so many things in each of them.
+/// Makes albums from `seed` on, and misplaces `each` things in each of them, until `most` things
+/// have been misplaced in databases with an ordinary pool.
 pub fn sweep(seed: u64, each: usize, most: usize, budget: &Budget, progress: &mut dyn FnMut(&Tally, usize)) -> Tally {
-    let mut tally = Tally::default();
+    let (mut tally, mut ordinary) = (Tally::default(), 0);
     for seed in seed.. {
         let album = match Album::make(seed) {
             Ok(album) => album,
@@ -401,11 +405,12 @@ pub fn sweep(seed: u64, each: usize, most: usize, budget: &Budget, progress: &mu
         };
         let mut rng = Rng::new(seed ^ 5);
         for _ in 0..each {
-            if budget.is_spent(&tally) || tally.points as usize >= most {
+            if budget.is_spent(&tally) || ordinary >= most {
                 return tally;
             }
             tally.add(Tally::of(album.try_one(&album.draw(&mut rng))));
-            progress(&tally, most);
+            ordinary += usize::from(album.options.pool_bytes >= ORDINARY_POOL);
+            progress(&tally, most.saturating_mul(POOLS.len()));
         }
     }
     tally

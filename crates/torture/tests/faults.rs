@@ -98,7 +98,7 @@ fn full_logs() {
 fn misplaced_files_rings_and_pages() {
     let seed = announced_seed("misplaced");
     let budget = Budget::lasting(search_time(Duration::from_secs(3)));
-    let tally = misplaced::sweep(seed, 10, 400, &budget, &mut |_, _| {});
+    let tally = misplaced::sweep(seed, 10, 130, &budget, &mut |_, _| {});
     println!("misplaced: {tally}");
     tally.assert_clean(if is_long() { 50 } else { 25 });
 }

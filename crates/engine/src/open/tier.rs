@@ -74,7 +74,6 @@ fn find_or_attach(disk: &Arc<dyn Disk>, options: &Options, control: &Control) ->
                 return Err(Error::InvalidOption { option: "page_tier", reason });
             }
             let mut slots = existing(disk, options, control, place.as_deref())?;
-            slots.lock()?;
             if let Some(tier) = tier {
                 resize(&mut slots, Slots::count_in(tier.bytes), control)?;
             }
@@ -150,8 +149,8 @@ fn attach(
     }
     let file = home.open(&name, OpenMode::CreateNew)?;
     let made = (|| {
+        file.lock()?;
         let slots = Slots::create(file, Slots::count_in(bytes), stamp(control))?;
-        slots.lock()?;
         home.sync_directory("")?;
         link(&**disk, control, text)?;
         Ok(slots)
@@ -162,20 +161,31 @@ fn attach(
     made
 }
 
-/// Refuses to replace a tier with pages. An empty or a drained one is left from a crash.
+/// Refuses to replace anything but what a crash leaves: an empty file, or a tier that is drained or
+/// has no pages.
 fn check_unused(file: Arc<dyn File>) -> Result<()> {
+    file.lock()?;
     let path = file.path();
-    let Ok((slots, header)) = Slots::open(file)? else { return Ok(()) };
-    slots.lock()?;
-    let pages = if header.is_drained { 0 } else { FoundTier::read(slots)?.pages() };
-    if pages > 0 {
-        let reason = format!(
-            "`{path}` has {pages} pages of this database or of one that it was copied from; name another directory, \
-             or remove the file if no database needs it"
-        );
-        return Err(Error::InvalidOption { option: "page_tier", reason });
+    let holds = match Slots::open(Arc::clone(&file))? {
+        Ok((_, header)) if header.is_drained => return Ok(()),
+        Ok((slots, _)) => match FoundTier::read(slots)?.pages() {
+            0 => return Ok(()),
+            pages => format!("has {pages} pages of this database or of one that it was copied from"),
+        },
+        Err(_) if is_blank(&*file)? => return Ok(()),
+        Err(defect) => format!("is in the way: {defect}"),
+    };
+    let reason = format!("`{path}` {holds}; name another directory, or remove the file if no database needs it");
+    Err(Error::InvalidOption { option: "page_tier", reason })
+}
+
+/// Returns whether a file begins with zeros only, as that of a tier does until it is complete.
+fn is_blank(file: &dyn File) -> Result<bool> {
+    let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
+    if file.len()? >= BLOCK_SIZE as u64 {
+        file.read_at(&mut block, 0)?;
     }
-    Ok(())
+    Ok(block.iter().all(|byte| *byte == 0))
 }
 
 /// Writes the file that says where the tier is.
@@ -249,7 +259,7 @@ fn home(
     Ok((Arc::new(home), format!("duramen-tier-{id}")))
 }
 
-/// Opens the slots of the tier that the link names.
+/// Opens the slots of the tier that the link names, and locks them.
 fn existing(disk: &Arc<dyn Disk>, options: &Options, control: &Control, place: Option<&Path>) -> Result<Slots> {
     let missing = |what: String| Error::NotADatabase {
         path: disk.location().into(),
@@ -266,6 +276,8 @@ fn existing(disk: &Arc<dyn Disk>, options: &Options, control: &Control, place: O
         }
         opened => opened?,
     };
+    // Before the stamp is read, which another process changes.
+    file.lock()?;
     let path = file.path();
     let (slots, header) = Slots::open(file)?.map_err(|defect| {
         let reason = format!("{defect}; its pages are nowhere else: {REMEDY}");

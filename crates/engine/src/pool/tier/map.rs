@@ -1,17 +1,18 @@
 //! What a page tier knows of its slots: which page is where, and which page was used least
 //! recently.
 //!
-//! A slot is in one of three states:
+//! A slot is in one of four states:
 //! - *current*: it holds the newest durable version of a page. Reads of the page go there.
 //! - *old*: it is free, but still holds a version of a page. After a crash this version would be
 //!   found again.
 //! - *blank*: it is free and holds no page.
+//! - *unreadable*: it may hold a page, and is left alone until the tier is opened again.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use duramen_types::PageId;
 
-use super::slots::{Found, Slot};
+use super::slots::{Contents, Found, Slot};
 
 /// The contents of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +20,7 @@ enum Holds {
     Nothing,
     Current(PageId),
     Old(PageId),
+    Unreadable,
 }
 
 /// Where a page is, and when it was used.
@@ -45,17 +47,17 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Creates the map of a tier with `count` slots in which these pages were found. Versions for
-    /// which `is_old` does not count. Of several others, `is_newer(a, b)` says whether `a` counts
+    /// Creates the map of a tier with `count` slots in which this was found. Versions for which
+    /// `is_old` do not count. Of several others, `is_newer(a, b)` says whether `a` counts
     /// rather than `b`.
     pub(super) fn new(
         count: u32,
-        found: &[Found],
+        found: &Contents,
         is_old: impl Fn(&Found) -> bool,
         is_newer: impl Fn(&Found, &Found) -> bool,
     ) -> Self {
         let mut newest: HashMap<PageId, Found> = HashMap::new();
-        for version in found.iter().filter(|version| !is_old(version)) {
+        for version in found.pages.iter().filter(|version| !is_old(version)) {
             let entry = newest.entry(version.page).or_insert(*version);
             if is_newer(version, entry) {
                 *entry = *version;
@@ -69,14 +71,16 @@ impl Map {
             free: VecDeque::new(),
             old: HashMap::new(),
         };
-        for version in found {
+        for version in &found.pages {
             if newest.get(&version.page).is_some_and(|newest| newest.slot == version.slot) {
                 map.set_current(version.page, version.slot);
             } else {
                 map.set_old(version.page, version.slot);
             }
         }
-        map.free = (0..count).filter(|slot| !matches!(map.slots[*slot as usize], Holds::Current(_))).collect();
+        found.unreadable.iter().for_each(|slot| map.slots[*slot as usize] = Holds::Unreadable);
+        let is_free = |slot: &Slot| !matches!(map.slots[*slot as usize], Holds::Current(_) | Holds::Unreadable);
+        map.free = (0..count).filter(is_free).collect();
         map
     }
 
@@ -195,21 +199,25 @@ mod tests {
         a.gsn > b.gsn
     }
 
+    fn contents(pages: &[Found]) -> Contents {
+        Contents { pages: pages.to_vec(), unreadable: Vec::new() }
+    }
+
     #[test]
     fn the_newest_version_counts_and_the_others_are_old() {
         let version = |slot, id, gsn| Found { slot, page: page(id), gsn: Gsn::new(gsn) };
         let found = [version(0, 7, 10), version(2, 7, 30), version(3, 7, 20), version(4, 8, 5)];
-        let map = Map::new(5, &found, |_| false, newer);
+        let map = Map::new(5, &contents(&found), |_| false, newer);
         assert_eq!((map.slot(page(7)), map.slot(page(8)), map.slot(page(9))), (Some(2), Some(4), None));
         assert_eq!((map.pages(), map.free()), (2, 3));
         assert_eq!(map.old_slots(&[(page(7), 2), (page(8), 4)]), [0, 3]);
-        let map = Map::new(5, &found, |version| version.gsn.get() < 10, newer);
+        let map = Map::new(5, &contents(&found), |version| version.gsn.get() < 10, newer);
         assert_eq!((map.slot(page(8)), map.old_slots(&[(page(8), 4)])), (None, vec![4]));
     }
 
     #[test]
     fn a_slot_that_is_reused_or_erased_is_no_longer_old() {
-        let mut map = Map::new(3, &[], |_| false, newer);
+        let mut map = Map::new(3, &contents(&[]), |_| false, newer);
         for _ in 0..3 {
             let slot = map.take().unwrap();
             map.install(page(1), slot);
@@ -224,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_page_that_is_kept_back_is_the_last_to_leave() {
-        let mut map = Map::new(3, &[], |_| false, newer);
+        let mut map = Map::new(3, &contents(&[]), |_| false, newer);
         for number in [5, 3] {
             let slot = map.take().unwrap();
             map.install(page(number), slot);
@@ -240,7 +248,7 @@ mod tests {
 
     #[test]
     fn the_coldest_pages_leave_first() {
-        let mut map = Map::new(4, &[], |_| false, newer);
+        let mut map = Map::new(4, &contents(&[]), |_| false, newer);
         for number in [5, 3, 9, 1] {
             let slot = map.take().unwrap();
             map.install(page(number), slot);

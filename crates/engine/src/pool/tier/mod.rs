@@ -33,8 +33,9 @@
 //! what is older than they say does not count, and recovery repeats whatever they do not cover.
 //!
 //! A damaged slot is no page. Its page is then found in an older version, or not in the tier; the
-//! recorded versions tell that, too, and a reader gets an error. If a slot decays while the tier is
-//! in use, the page stays where it is, for readers to get the error.
+//! recorded versions tell that, too, and a reader gets an error. The same holds for a slot that
+//! cannot be read when the tier is opened, which is then left alone. If a slot decays while the
+//! tier is in use, the page stays where it is, for readers to get the error.
 //!
 //! # Reads
 //! A reader looks up the slot, reads it without a lock, and looks again: if the page has left the
@@ -92,11 +93,11 @@ struct Counters {
 impl TieredPages {
     /// Puts a tier above `file`, which has space for the pages in it.
     pub(crate) fn new(file: FilePages, tier: FoundTier) -> Self {
-        let FoundTier { slots, pages } = tier;
+        let FoundTier { slots, contents } = tier;
         let is_old = |found: &Found| found.gsn < file.least(found.page, false);
         let is_newer = |a: &Found, b: &Found| if planted!(OlderVersionWins) { a.gsn < b.gsn } else { a.gsn > b.gsn };
         Self {
-            map: Mutex::new(Map::new(slots.count(), &pages, is_old, is_newer)),
+            map: Mutex::new(Map::new(slots.count(), &contents, is_old, is_newer)),
             file,
             slots,
             writing: Mutex::new(Writing { leaving: Batch::new(), is_drained: false }),
@@ -104,11 +105,11 @@ impl TieredPages {
         }
     }
 
-    /// Writes the coldest pages to the data file, and frees their slots. A page that is damaged
-    /// stays: the database works without it.
+    /// Writes the coldest pages to the data file, and frees their slots. A page that is damaged or
+    /// unreadable stays: the database works without it.
     ///
     /// # Errors
-    /// Those of the disk; that of a damaged page if there are only such pages.
+    /// Those of writing; that of a page that stays if there are only such pages.
     fn write_back(&self, leaving: &mut Batch) -> Result<(), PoolError> {
         // A small tier keeps most of its pages.
         let count = BATCH_PAGES.min(self.slots.count() as usize / 4);
@@ -123,13 +124,18 @@ impl TieredPages {
         let mut bytes = AlignedBuf::zeroed(coldest.len() * PAGE_SIZE);
         let mut reads: Vec<(Slot, &mut [u8])> =
             coldest.iter().map(|(_, slot)| *slot).zip(bytes.chunks_exact_mut(PAGE_SIZE)).collect();
-        self.slots.read(&mut reads)?;
+        let are_read = self.slots.read(&mut reads).is_ok();
         let mut damaged = None;
-        let mut bytes = bytes.chunks_exact(PAGE_SIZE);
+        let mut bytes = bytes.chunks_exact_mut(PAGE_SIZE);
         coldest.retain(|(page, slot)| {
-            let bytes = bytes.next().expect("each page has been read");
-            let was_written = page::gsn(bytes) >= self.file.log_end();
-            match self.file.verify(*page, was_written, bytes) {
+            let bytes = bytes.next().expect("there is a buffer for each page");
+            // If one of them is unreadable, each is read by itself.
+            let read = if are_read { Ok(()) } else { self.slots.read(&mut [(*slot, &mut *bytes)]) };
+            let verified = read.and_then(|()| {
+                let was_written = page::gsn(bytes) >= self.file.log_end();
+                self.file.verify(*page, was_written, bytes)
+            });
+            match verified {
                 Ok(()) => leaving.push(*page, bytes),
                 Err(error) => {
                     self.map.lock().keep_back(*page);

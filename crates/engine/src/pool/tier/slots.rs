@@ -64,30 +64,39 @@ pub(crate) struct Header {
     pub(crate) is_drained: bool,
 }
 
-/// The slots of a tier and the whole pages in them.
+/// What the slots of a tier hold.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// The whole pages.
+    pub(super) pages: Vec<Found>,
+    /// The slots that cannot be read at present.
+    pub(super) unreadable: Vec<Slot>,
+}
+
+/// The slots of a tier and what they hold.
 #[derive(Debug)]
 pub(crate) struct FoundTier {
     pub(super) slots: Slots,
-    pub(super) pages: Vec<Found>,
+    pub(super) contents: Contents,
 }
 
 impl FoundTier {
     /// Reads all slots.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Those of the disk. An unreadable slot is none, as long as there are others.
     pub(crate) fn read(slots: Slots) -> Result<Self, PoolError> {
-        Ok(Self { pages: slots.find()?, slots })
+        Ok(Self { contents: slots.find()?, slots })
     }
 
-    /// Returns the number of whole pages, older versions included.
+    /// Returns the number of slots that hold a page, or may hold one.
     pub(crate) fn pages(&self) -> usize {
-        self.pages.len()
+        self.contents.pages.len() + self.contents.unreadable.len()
     }
 
     /// Returns the number of pages that the data file must have space for.
     pub(crate) fn reach(&self) -> u64 {
-        self.pages.iter().map(|found| found.page.get() + 1).max().unwrap_or(0)
+        self.contents.pages.iter().map(|found| found.page.get() + 1).max().unwrap_or(0)
     }
 }
 
@@ -157,15 +166,6 @@ impl Slots {
         Ok(())
     }
 
-    /// Locks the tier for this handle, until it is closed: the database may have been copied
-    /// without its tier.
-    ///
-    /// # Errors
-    /// Those of the disk, also if another handle has locked the file.
-    pub(crate) fn lock(&self) -> Result<(), PoolError> {
-        Ok(self.file.lock()?)
-    }
-
     /// Marks a tier whose pages all are in the data file, durably. It keeps its stamp: a checkpoint
     /// may be between the stamps and the control file.
     pub(super) fn mark_drained(&self) -> Result<(), PoolError> {
@@ -198,29 +198,36 @@ impl Slots {
         self.count
     }
 
-    /// Returns the whole pages in all slots, and makes them durable: what can be read may not be,
-    /// if the process that wrote it has ended. If that process has seen a sync fail, this sync may
-    /// succeed and a slot still hold its earlier contents on the medium: see `mod.rs`.
-    pub(super) fn find(&self) -> Result<Vec<Found>, PoolError> {
+    /// Returns what all slots hold, and makes it durable: what can be read may not be, if the
+    /// process that wrote it has ended. If that process has seen a sync fail, this sync may succeed
+    /// and a slot still hold its earlier contents on the medium: see `mod.rs`.
+    pub(super) fn find(&self) -> Result<Contents, PoolError> {
         self.file.sync()?;
-        let mut found = Vec::new();
+        let mut contents = Contents::default();
         let mut buffer = AlignedBuf::zeroed(CHUNK.min(self.count.max(1)) as usize * PAGE_SIZE);
         for first in (0..self.count).step_by(CHUNK as usize) {
             let some = &mut buffer[..CHUNK.min(self.count - first) as usize * PAGE_SIZE];
-            self.file.read_at(some, self.offset(first))?;
-            for (slot, bytes) in (first..).zip(some.chunks_exact(PAGE_SIZE)) {
+            let are_read = self.file.read_at(some, self.offset(first)).is_ok();
+            for (slot, bytes) in (first..).zip(some.chunks_exact_mut(PAGE_SIZE)) {
+                if !are_read && let Err(error) = self.file.read_at(bytes, self.offset(slot)) {
+                    contents.unreadable.push(slot);
+                    if contents.unreadable.len() == self.count as usize {
+                        return Err(error.into());
+                    }
+                    continue;
+                }
                 let page = page::page_id(bytes);
                 if !page.is_zero() && page < PageTable::LIMIT && page::verify(bytes, page).is_ok() {
-                    found.push(Found { slot, page, gsn: page::gsn(bytes) });
+                    contents.pages.push(Found { slot, page, gsn: page::gsn(bytes) });
                 }
             }
         }
-        Ok(found)
+        Ok(contents)
     }
 
     /// Returns the newest version of a page; `None` if no slot has one.
     pub(crate) fn page(&self, page: PageId) -> Result<Option<AlignedBuf>, PoolError> {
-        let versions = self.find()?.into_iter().filter(|found| found.page == page);
+        let versions = self.find()?.pages.into_iter().filter(|found| found.page == page);
         let Some(newest) = versions.max_by_key(|found| found.gsn) else { return Ok(None) };
         let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
         self.file.read_at(&mut bytes, self.offset(newest.slot))?;

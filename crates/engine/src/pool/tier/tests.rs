@@ -1,4 +1,4 @@
-use duramen_io::{AlignedBuf, CrashChoice, Disk, Fault, OpenMode, SimDisk};
+use duramen_io::{AlignedBuf, CrashChoice, Disk, Fault, File, OpenMode, SimDisk};
 use duramen_sync::Arc;
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
@@ -20,22 +20,29 @@ impl WalRule for NoLog {
     }
 }
 
+fn open(disk: &SimDisk, name: &str) -> Arc<dyn File> {
+    let mode = if disk.exists(name).unwrap() { OpenMode::Existing } else { OpenMode::CreateNew };
+    disk.open(name, mode).unwrap()
+}
+
 fn tier(disk: &SimDisk, slots: u32) -> TieredPages {
-    let open =
-        |name| disk.open(name, if disk.exists(name).unwrap() { OpenMode::Existing } else { OpenMode::CreateNew });
-    let data = open("data").unwrap();
-    data.allocate(401 * PAGE_SIZE as u64).unwrap();
-    let versions = Versions::open(open("versions").unwrap(), [3; 16], data.len().unwrap()).unwrap();
-    let file = FilePages::new(data, open("doublewrite").unwrap(), Some(versions), Arc::new(NoLog)).unwrap();
     let is_new = !disk.exists("tier").unwrap();
-    let slot_file = open("tier").unwrap();
+    let slot_file = open(disk, "tier");
     let slots = if is_new {
         Slots::create(slot_file, slots, Stamp::default()).unwrap()
     } else {
         Slots::open(slot_file).unwrap().unwrap().0
     };
+    above_file(disk, FoundTier::read(slots).unwrap())
+}
+
+fn above_file(disk: &SimDisk, tier: FoundTier) -> TieredPages {
+    let data = open(disk, "data");
+    data.allocate(401 * PAGE_SIZE as u64).unwrap();
+    let versions = Versions::open(open(disk, "versions"), [3; 16], data.len().unwrap()).unwrap();
+    let file = FilePages::new(data, open(disk, "doublewrite"), Some(versions), Arc::new(NoLog)).unwrap();
     disk.sync_directory("").unwrap();
-    TieredPages::new(file, FoundTier::read(slots).unwrap())
+    TieredPages::new(file, tier)
 }
 
 /// Writes these pages in these versions.
@@ -239,6 +246,49 @@ fn a_damaged_slot_stops_nobody_but_its_readers() {
     write(&tier, [(3, 40)]);
     tier.drain(&mut || Ok(())).unwrap();
     assert_eq!(version(&tier, 3), 40);
+}
+
+/// Regression: a slot that could not be read failed the opening.
+#[test]
+fn a_slot_that_cannot_be_read_at_opening_is_left_alone() {
+    let disk = SimDisk::new(11);
+    let slot = {
+        let tier = tier(&disk, 16);
+        write(&tier, (1..=4).map(|page| (page, 1)));
+        tier.write_versions().unwrap();
+        u64::from(tier.slot(PageId::new(3)).unwrap())
+    };
+    {
+        let slots = Slots::open(open(&disk, "tier")).unwrap().unwrap().0;
+        // Behind the sync: the read of all slots, and then that of this one.
+        let begun = disk.operations();
+        [1, 2 + slot].into_iter().for_each(|at| disk.fail_at(begun + at, Fault::Eio, false));
+        let tier = above_file(&disk, FoundTier::read(slots).unwrap());
+        tier.read(PageId::new(3), false, &mut AlignedBuf::zeroed(PAGE_SIZE)).unwrap_err();
+        for round in 2..30 {
+            write(&tier, (100..108).map(|page| (page + round % 3 * 8, round)));
+        }
+    }
+    let tier = tier(&disk, 16);
+    assert!((1..=4).all(|page| version(&tier, page) == 1), "it still holds its page");
+    disk.fail_at(disk.operations(), Fault::Eio, true);
+    FoundTier::read(tier.slots.clone()).unwrap_err();
+}
+
+/// Regression: a page that could not be read when it was to leave made the write fail that needed
+/// its slot.
+#[test]
+fn a_page_that_cannot_be_read_stays_in_the_tier() {
+    let disk = SimDisk::new(12);
+    let tier = tier(&disk, 16);
+    write(&tier, (1..=8).map(|page| (page, 1)));
+    write(&tier, (9..=16).map(|page| (page, 1)));
+    // The batch of reads, and then the page that was used least recently, by itself.
+    let begun = disk.operations();
+    [0, 1].into_iter().for_each(|at| disk.fail_at(begun + at, Fault::Eio, false));
+    write(&tier, [(100, 1)]);
+    assert!(tier.slot(PageId::new(1)).is_some() && tier.slot(PageId::new(2)).is_none());
+    assert!((1..=16).chain([100]).all(|page| version(&tier, page) == 1));
 }
 
 /// A slot decays between two openings, and an older version of its page is in the data file.
