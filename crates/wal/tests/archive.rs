@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::history::choices;
 use common::*;
-use duramen_io::{CrashChoice, Fault, SimDisk};
+use duramen_io::{CrashChoice, Disk, Fault, SimDisk};
 use duramen_pmem::{Domain, SimMemory, Source};
 use duramen_types::Lsn;
 use duramen_wal::{Archive, FIRST_LSN, InsertDesign, Log, LogDevice, NvmOptions, WalError, WalOptions};
@@ -242,6 +242,20 @@ fn an_archive_that_does_not_belong_to_the_log_is_refused() {
     wal.await_archive();
     let first = empty.file_names().into_iter().next();
     assert!(first.is_some_and(|name| *name > *"log/0000000000000005.log"));
+}
+
+/// Regression: a process ended after it had created the archive's directory. The next one took the
+/// name for durable, and a power cut took the whole archive.
+#[test]
+fn a_directory_that_is_there_may_not_be_durable() {
+    let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
+    archive.create_directory("log").unwrap();
+    let wal = start(&disk, &archive);
+    fill(&wal, 0..40).unwrap();
+    wal.await_archive();
+    let (records, _) = records_in(&archive);
+    assert!(records > 25);
+    assert_eq!(records_in(&archive.crash_image(&CrashChoice::Nothing)).0, records);
 }
 
 /// Cuts the power of both disks at an operation of one of them.

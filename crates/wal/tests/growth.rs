@@ -6,7 +6,8 @@ mod common;
 
 use common::*;
 use duramen_io::{CrashChoice, Disk, Fault, OpenMode, SimDisk};
-use duramen_wal::{InsertDesign, Log, WalError, WalOptions};
+use duramen_pmem::{Domain, SimMemory, Source};
+use duramen_wal::{InsertDesign, Log, LogDevice, NvmOptions, WalError, WalOptions};
 
 const SEGMENT: u64 = 8 << 20;
 
@@ -222,4 +223,79 @@ fn each_failed_sync(persistent: bool) {
         let log = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
         check(&log, number);
     }
+}
+
+/// Regression: when a segment had been removed, the one before, which was the last one then, still
+/// named the ring in persistent memory that no longer held the end of the log.
+#[test]
+fn a_log_that_has_left_its_ring_does_not_name_it_again() {
+    let mut outcomes = [0, 0];
+    for operation in 0.. {
+        let (disk, domain) = (SimDisk::new(1), Domain::DurableCache);
+        let memory = SimMemory::new(4096 + (1 << 20), domain);
+        let nvm = NvmOptions::new(Source::Simulated(memory), domain);
+        let in_files = WalOptions { segment_bytes: 256 << 10, ..large(4) };
+        let options = WalOptions { device: LogDevice::Nvm(nvm), ..in_files.clone() };
+        let log = Log::create(&arc(&disk), &options, DATABASE).unwrap();
+        let number = fill(&log, 0, 20 << 10);
+        log.reserve(700 << 10).unwrap();
+        log.unreserve(700 << 10);
+        let names = disk.file_names().len();
+        assert!(names > 2, "{names} segments");
+        disk.fail_at(disk.operations() + operation, Fault::Eio, false);
+        let is_over = log.close().is_ok();
+        disk.clear_faults();
+        drop(log);
+        let opened = Log::open(&arc(&disk), &in_files, DATABASE, None);
+        outcomes[usize::from(opened.is_ok())] += 1;
+        match opened {
+            Ok(log) => check(&log, number),
+            Err(WalError::RingNeeded { .. }) => {
+                assert_eq!(outcomes[1], 0, "it had left the ring after fewer operations: {operation}");
+                check(&Log::open(&arc(&disk), &options, DATABASE, None).unwrap(), number);
+            }
+            Err(error) => panic!("{operation}: {error}"),
+        }
+        if is_over {
+            break;
+        }
+    }
+    assert!(outcomes[0] > 0 && outcomes[1] > 2, "{outcomes:?}");
+}
+
+/// A log that is closed while something is reserved keeps the space, which recovery may need.
+#[test]
+fn space_that_is_reserved_stays() {
+    let disk = SimDisk::new(1);
+    let options = WalOptions { segment_bytes: 256 << 10, ..large(4) };
+    let log = Log::create(&arc(&disk), &options, DATABASE).unwrap();
+    let number = fill(&log, 0, 20 << 10);
+    log.reserve(500 << 10).unwrap();
+    log.close().unwrap();
+    drop(log);
+    disk.set_capacity(disk.used());
+    let log = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
+    log.reserve(500 << 10).unwrap();
+    check(&log, number);
+}
+
+/// Regression: a spare with the name that a segment in use gets as a spare was there twice later.
+#[test]
+fn a_spare_with_the_number_of_a_segment_is_removed() {
+    let disk = SimDisk::new(1);
+    let options = WalOptions { segment_bytes: 256 << 10, ..large(4) };
+    let log = Log::create(&arc(&disk), &options, DATABASE).unwrap();
+    let number = fill(&log, 0, 20 << 10);
+    drop(log);
+    let name = "log/0000000000000000.spare";
+    disk.open(name, OpenMode::CreateNew).unwrap().allocate(256 << 10).unwrap();
+    let log = Log::open(&arc(&disk), &options, DATABASE, None).unwrap();
+    assert!(!disk.exists(name).unwrap());
+    for round in 0..6 {
+        let number = fill(&log, number + round * 64, 256 << 10);
+        let inserted = insert(&log, number, 100);
+        log.wait_hardened(inserted.gsn, None).unwrap();
+        log.recycle_to(inserted.lsn).unwrap();
+    }
+    log.close().unwrap();
 }

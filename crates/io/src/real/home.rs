@@ -139,15 +139,19 @@ pub(super) fn not_a_directory(path: &Path) -> DiskError {
 
 /// Creates `path` and its parents, each of them durable in its parent.
 fn create_durably(path: &Path) -> Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    create_durably(parent)?;
     let fail = |error: &Error| DiskError::system("create the directory", path.display().to_string(), error);
+    if path.is_dir() {
+        // Whoever has created it may not have made it durable. Its parent may be out of reach.
+        return match fs::File::open(parent).map(|parent| parent.sync_all()) {
+            Ok(Err(error)) if is_of_device(&error) => Err(fail(&error).of_write()),
+            _ => Ok(()),
+        };
+    }
+    create_durably(parent)?;
     match fs::create_dir(path) {
         // Another process may be opening the same home.
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
@@ -156,5 +160,10 @@ fn create_durably(path: &Path) -> Result<()> {
         }
         done => done.map_err(|error| fail(&error))?,
     }
-    fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| fail(&error))
+    fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| fail(&error).of_write())
+}
+
+/// Returns whether a sync has failed, rather than not being possible.
+fn is_of_device(error: &Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC | libc::EDQUOT))
 }

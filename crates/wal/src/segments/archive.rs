@@ -188,10 +188,9 @@ impl Archiver {
         let log = files.identity.log;
         let directory = directory(log);
         let (numbers, half) = archive.contents(log)?;
-        if !archive.disk.exists(&directory)? {
-            archive.disk.create_directory(&directory)?;
-            archive.disk.sync_directory("")?;
-        }
+        // If it is there, the process that created it may not have made its name durable.
+        archive.disk.create_directory(&directory)?;
+        archive.disk.sync_directory("")?;
         let first = files.span().map_or_else(|| files.geometry.segment_of(start.get()), |(first, _)| first);
         let next = match numbers.last() {
             None => first,

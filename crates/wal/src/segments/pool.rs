@@ -27,9 +27,10 @@
 //! 3. raise the limit.
 //!
 //! So records lie in that part of the file which the header states, and a file that is shorter has
-//! lost its end. The thread that makes a file grow has opened it for itself, because a failed sync
-//! is reported once for each opening. Closing the log cuts off again what the next opening does not
-//! need ([`Segments::shrink`]).
+//! lost its end. A thread that makes a file grow, or writes its header while the log is in service,
+//! has opened it for itself: a failed sync is reported once for each opening, and must be reported
+//! to the thread that writes the log, too. Closing the log cuts off again what the next opening
+//! does not need ([`Segments::shrink`]).
 
 use duramen_io::{AlignedBuf, File, OpenMode, throttled_allocate};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -71,6 +72,8 @@ pub(crate) struct Segments {
     opened_at: u64,
     /// LSN behind the last segment's file.
     limit: AtomicU64,
+    /// Number of the ring in persistent memory that holds the end of the log, or zero.
+    ring: AtomicU64,
     start: AtomicU64,
     reserved: AtomicU64,
     /// Set when making a segment ahead of need has failed: it is not tried again before something
@@ -121,6 +124,7 @@ impl Segments {
             growth: Mutex::new(Growth::default()),
             opened_at: end.get(),
             limit,
+            ring: AtomicU64::new(limits.ring),
             start: AtomicU64::new(start.get()),
             reserved: AtomicU64::new(0),
             ahead_failed: AtomicBool::new(false),
@@ -320,7 +324,7 @@ impl Segments {
             // What there is of the new part would only take up space.
             let _ = file.set_len(before);
         })?;
-        self.write_header_with(&*file, number, self.limits.ring, bytes)?;
+        self.write_header_with(&*file, number, self.ring(), bytes)?;
         self.files.set_last_bytes(bytes);
         reach(Probe::SegmentGrown);
         Ok(())
@@ -356,7 +360,8 @@ impl Segments {
             // It may be used later, if it is whole and still has its name.
             let is_whole = bytes == geometry.segment_bytes;
             if is_whole && self.home.disk().exists(&spare_name(self.log(), spare)).unwrap_or(false) {
-                growth.spares.push(spare);
+                // Another one comes first: this one may be damaged.
+                growth.spares.insert(0, spare);
             }
         })?;
         self.files.insert(number, &self.home, file, bytes);
@@ -381,7 +386,7 @@ impl Segments {
     fn promote(&self, spare: u64, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
         let (from, to) = (spare_name(self.log(), spare), segment_name(self.log(), number));
         let file = self.home.open(&from, OpenMode::Existing)?;
-        self.write_header_with(&*file, number, self.limits.ring, bytes)?;
+        self.write_header_with(&*file, number, self.ring(), bytes)?;
         drop(file);
         self.home.disk().rename(&from, &to)?;
         if !planted!(SkipDirectorySync) {
@@ -392,23 +397,40 @@ impl Segments {
         Ok(self.home.open(&to, OpenMode::Existing)?)
     }
 
+    fn ring(&self) -> u64 {
+        self.ring.load(Ordering::Relaxed)
+    }
+
     /// Returns whether a ring holds the end of the log, unless it has been left.
     pub(crate) fn has_ring(&self) -> bool {
-        self.limits.ring != 0
+        self.ring() != 0
     }
 
     /// Writes the header of segment `number`, durably.
     pub(crate) fn write_header(&self, file: &dyn File, number: u64) -> Result<()> {
-        self.write_header_with(file, number, self.limits.ring, self.files.bytes_of(number))
+        self.write_header_with(file, number, self.ring(), self.files.bytes_of(number))
     }
 
     /// Records durably, in the last segment's header, that no ring holds the end of the log any
     /// more.
     pub(crate) fn leave_ring(&self) -> Result<()> {
         let _growth = self.growth.lock();
+        self.ring.store(0, Ordering::Relaxed);
         let last = self.files.span().map_or(0, |(_, last)| last);
-        let file = self.files.file(last, self.start())?;
+        self.remove_unfinished(last)?;
+        let file = self.home.open(&segment_name(self.log(), last), OpenMode::Existing)?;
         self.write_header_with(&*file, last, 0, self.files.bytes_of(last))
+    }
+
+    /// Removes the file behind the `last` segment: it may have its name although its making has
+    /// failed.
+    fn remove_unfinished(&self, last: u64) -> Result<()> {
+        let (disk, name) = (self.home.disk(), segment_name(self.log(), last + 1));
+        if disk.exists(&name)? {
+            disk.remove(&name)?;
+            disk.sync_directory(&directory(self.log()))?;
+        }
+        Ok(())
     }
 
     fn write_header_with(&self, file: &dyn File, number: u64, ring: u64, file_bytes: u64) -> Result<()> {
@@ -472,7 +494,7 @@ impl Segments {
 
     fn persist_start(&self) -> Result<()> {
         let number = self.start_segment();
-        let file = self.files.file(number, self.start())?;
+        let file = self.home.open(&segment_name(self.log(), number), OpenMode::Existing)?;
         self.write_header(&*file, number)
     }
 
@@ -513,8 +535,9 @@ impl Segments {
         for &number in spares {
             let name = spare_name(self.log(), number);
             let file = self.home.disk().open(&name, OpenMode::Existing)?;
-            let whole = file.len()? == self.files.geometry.segment_bytes;
-            if whole && growth.spares.len() < self.limits.spare_segments {
+            // A segment that is in use gets this name when it becomes a spare.
+            let usable = file.len()? == self.files.geometry.segment_bytes && !self.files.has(number);
+            if usable && growth.spares.len() < self.limits.spare_segments {
                 // Its length may not be durable yet.
                 file.sync()?;
                 growth.spares.push(number);
@@ -538,26 +561,21 @@ impl Segments {
         let (disk, geometry) = (self.home.disk(), self.files.geometry);
         let Some((first, last)) = self.files.span() else { return Ok(()) };
         let directory = directory(self.log());
-        let mut unused: Vec<String> =
-            std::mem::take(&mut growth.spares).into_iter().map(|spare| spare_name(self.log(), spare)).collect();
-        // A segment may have its name although its making has failed.
-        let behind = segment_name(self.log(), last + 1);
-        if disk.exists(&behind)? {
-            unused.push(behind);
+        let spares = std::mem::take(&mut growth.spares);
+        for &spare in &spares {
+            disk.remove(&spare_name(self.log(), spare))?;
         }
-        for name in &unused {
-            disk.remove(name)?;
-        }
-        if !unused.is_empty() {
+        if !spares.is_empty() {
             disk.sync_directory(&directory)?;
         }
-        let keep = geometry.segment_of(end.get()).clamp(first, last);
-        let file = self.home.open(&segment_name(self.log(), keep), OpenMode::Existing)?;
-        if keep < last {
-            // It becomes the last one, which must not name a ring.
-            self.write_header_with(&*file, keep, 0, geometry.segment_bytes)?;
-        }
+        self.remove_unfinished(last)?;
+        // The next opening may need the space that is reserved now, and the disk may be full.
+        let reserved = self.reserved();
+        let keep = geometry.segment_of(end.get() + reserved).clamp(first, last);
         for number in (keep + 1..=last).rev() {
+            // The one before becomes the last one, which must not name a ring.
+            let file = self.home.open(&segment_name(self.log(), number - 1), OpenMode::Existing)?;
+            self.write_header_with(&*file, number - 1, 0, geometry.segment_bytes)?;
             self.files.remove(number);
             disk.remove(&segment_name(self.log(), number))?;
             disk.sync_directory(&directory)?;
@@ -565,7 +583,8 @@ impl Segments {
         if keep < last {
             self.files.set_last_bytes(geometry.segment_bytes);
         }
-        let needed = geometry.bytes_up_to(keep, end.get() + 2 * LEAST_AHEAD);
+        let file = self.home.open(&segment_name(self.log(), keep), OpenMode::Existing)?;
+        let needed = geometry.bytes_up_to(keep, end.get() + reserved.max(2 * LEAST_AHEAD));
         if needed < self.files.bytes_of(keep) {
             self.write_header_with(&*file, keep, 0, needed)?;
             file.set_len(needed)?;

@@ -209,7 +209,6 @@ impl Log {
     }
 
     /// Gives back to the logs the bytes that no transaction holds.
-    #[cfg(test)]
     pub(crate) fn give_back(&self) {
         self.log_set.reservation.give_back(self.all());
     }
@@ -597,6 +596,8 @@ impl Log {
         if let Some(several) = &self.several {
             several.close(|| self.latest());
         }
+        // The files need not have space for it when they are opened again.
+        self.give_back();
         let outcomes: Vec<Result<()>> = self.streams.iter().map(Stream::close).collect();
         outcomes.into_iter().collect()
     }

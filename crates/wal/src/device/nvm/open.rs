@@ -56,6 +56,8 @@ impl FoundRing {
         if let Some((from, to)) = in_ring.tail
             && from < to
         {
+            // What is written to the segments now must not become durable before the sizes found.
+            found.files.sync()?;
             let limits = limits(options, Some(&this));
             let segments =
                 Segments::new(Arc::clone(&found.home), Arc::clone(&found.files), (found.start, from), limits);
