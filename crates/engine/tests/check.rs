@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use duramen::{CheckReport, Db};
+use duramen::{CheckReport, Db, Error, Options};
 use duramen_io::{AlignedBuf, Disk, OpenMode, SimDisk};
 use duramen_types::{PAGE_SIZE, crc32c_append};
 
@@ -182,6 +182,51 @@ fn a_flipped_bit_is_found_and_the_rest_is_checked() {
     );
     assert_eq!(report.tables, 2);
     assert!(report.records > 3_500, "{report:#?}");
+}
+
+/// Scans all records, upwards, downwards, and in a snapshot; returns how each scan ends. None goes
+/// on after twice as many records as there are.
+fn scans(disk: &SimDisk) -> [Result<(), Error>; 3] {
+    const MANY: usize = 8_020;
+    let db = Db::open_on(Arc::new(disk.clone()), Options { snapshots: true, ..small() }).unwrap();
+    let table = db.open_table("records").unwrap();
+    let end = |rows: &mut dyn Iterator<Item = duramen::Result<(Vec<u8>, Vec<u8>)>>| {
+        let mut seen = 0;
+        for row in rows {
+            seen += 1;
+            assert!(seen <= MANY, "the scan does not end");
+            row?;
+        }
+        Ok(())
+    };
+    let snapshot = db.snapshot().unwrap();
+    [
+        end(&mut db.begin().scan(&table, ..)),
+        end(&mut db.begin().scan_rev(&table, ..)),
+        end(&mut snapshot.scan(&table, ..)),
+    ]
+}
+
+/// A scan that goes on behind the last key that it has read would read these leaves again and
+/// again.
+#[test]
+fn scans_of_keys_that_are_not_in_order_end() {
+    for (page_type, is_first_last) in [(LEAF, true), (LEAF, false), (INNER, true), (INNER, false)] {
+        let disk = database();
+        assert!(scans(&disk).iter().all(Result::is_ok));
+        tamper(&disk, find(&disk, page_type, several_slots), |page| {
+            let end = 64 + u16_at(page, 32) * 12;
+            let slots = &mut page[64..end];
+            if is_first_last { slots.rotate_left(12) } else { slots.rotate_right(12) }
+        });
+        let ends = scans(&disk);
+        if page_type == LEAF {
+            let error = ends[usize::from(!is_first_last)].as_ref().unwrap_err();
+            assert!(error.to_string().contains("its keys are not in order"), "{error}");
+        } else {
+            assert!(ends.iter().all(|end| matches!(end, Err(Error::Corrupt { .. }))), "{ends:?}");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use duramen_types::{PageId, planted};
 
-use super::{MAX_LEVELS, NOT_THE_CHILD, retry};
+use super::{MAX_LEVELS, NOT_THE_CHILD, retry, step_up};
 use crate::page::{Node, PageBytes, SlotFlags};
 use crate::pool::broken;
 use crate::pool::{Exclusive, Interrupt, Optimistic, PoolError};
@@ -175,22 +175,21 @@ impl Store {
     }
 
     /// Returns the smallest key (ghosts included) above a leaf's upper fence.
-    pub(crate) fn first_key_above(&self, tree: Tree, mut fence: Vec<u8>) -> Result<Neighbour, Interrupt> {
+    pub(crate) fn first_key_above(&self, tree: Tree, fence: Vec<u8>) -> Result<Neighbour, Interrupt> {
+        let mut key = fence;
+        key.push(0);
         loop {
-            fence.push(0);
-            let leaf = self.leaf(tree, &fence)?;
+            let leaf = self.leaf(tree, &key)?;
             let node = Node(leaf.page());
             // An emptied leaf may have been merged with the leaf below the fence: then this leaf
             // holds keys below the fence, too.
-            let (slot, _) = node.lower_bound(&fence);
+            let (slot, _) = node.lower_bound(&key);
             if slot < node.slot_count() {
-                node.key_into(slot, &mut fence);
+                node.key_into(slot, &mut key);
                 leaf.validate()?;
-                return Ok(Some(fence));
+                return Ok(Some(key));
             }
-            let bounded = node.upper_fence_into(&mut fence);
-            leaf.validate()?;
-            if !bounded {
+            if !step_up(&leaf, &mut key)? {
                 return Ok(None);
             }
         }

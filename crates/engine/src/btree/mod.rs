@@ -15,11 +15,13 @@
 
 mod descend;
 mod purge;
+mod steps;
 mod structure;
 
 pub(crate) use structure::{empty_root, number};
 
 pub(crate) use descend::{Direction, Lookup, Neighbour};
+pub(crate) use steps::{OUT_OF_ORDER, step_down, step_up};
 
 use duramen_sync::Backoff;
 

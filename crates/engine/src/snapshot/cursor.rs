@@ -11,9 +11,10 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_types::{PAGE_SIZE, planted};
 
 use super::Snapshot;
+use crate::btree::OUT_OF_ORDER;
 use crate::error::Result;
 use crate::page::{self, Node, PageBytes, SlotFlags};
-use crate::pool::Interrupt;
+use crate::pool::{Interrupt, broken};
 use crate::record::Tree;
 use crate::storage::catalog::Table;
 use crate::txn::KeyRange;
@@ -166,6 +167,9 @@ impl<'s> Cursor<'s> {
         leaf.validate()?;
 
         let node = Node(&self.leaf[..]);
+        if node.upper_fence().is_some_and(|fence| fence < &key[..]) {
+            return Err(broken(leaf.id(), OUT_OF_ORDER).into());
+        }
         let (start, found) = node.lower_bound(key);
         let start = start + usize::from(found && *is_above);
         let count = node.slot_count();

@@ -33,12 +33,12 @@ use duramen_types::{Gsn, planted};
 use super::Txn;
 use super::key_range::{self, KeyRange};
 use super::read::materialize;
-use crate::btree::{Direction, Neighbour};
+use crate::btree::{Direction, Neighbour, OUT_OF_ORDER, step_down, step_up};
 use crate::error::Result;
 use crate::lock::{LockId, LockMode};
 use crate::options::Isolation;
 use crate::page::{Node, PageBytes, SlotFlags};
-use crate::pool::{Interrupt, Optimistic};
+use crate::pool::{Interrupt, Optimistic, broken};
 use crate::record::Tree;
 use crate::storage::catalog::Table;
 use crate::storage::store::Store;
@@ -69,10 +69,13 @@ pub struct Scan<'t> {
     locked: usize,
 }
 
+/// A record as its leaf has it: key, value, flags.
+type Entry = (Vec<u8>, Vec<u8>, SlotFlags);
+
 /// The result of one read of the tree.
 #[derive(Debug, Default)]
 struct Batch {
-    entries: Vec<(Vec<u8>, Vec<u8>, SlotFlags)>,
+    entries: Vec<Entry>,
     /// The key whose gap bounds the range, if the read reached it.
     boundary: Option<Neighbour>,
     /// The range has no more entries behind these.
@@ -340,18 +343,17 @@ impl<'t> Scan<'t> {
                 }
                 slot += 1;
             }
-            let bounded = node.upper_fence_into(&mut from);
             leaf.validate()?;
-            seen.push(leaf);
-            check_end(seen);
+            check_order(&leaf, batch.entries.last(), |last| *last > from || *last == from && !skip_equal)?;
             if batch.boundary.is_none() && batch.entries.is_empty() {
-                if bounded {
-                    from.push(0);
-                    skip_equal = false;
+                skip_equal = false;
+                if step_up(&leaf, &mut from)? {
+                    seen.push(leaf);
                     continue;
                 }
                 batch.boundary = Some(None);
             }
+            seen.push(leaf);
             batch.last = batch.boundary.is_some();
             return Ok(batch);
         }
@@ -399,19 +401,19 @@ impl<'t> Scan<'t> {
                     batch.entries.push(entry);
                 }
             }
-            let mut fence = Vec::new();
-            let bounded = node.lower_fence_into(&mut fence);
             leaf.validate()?;
-            seen.push(leaf);
-            check_end(seen);
+            let is_further =
+                |last: &Vec<u8>| below.as_ref().is_none_or(|key| last < key || last == key && include_equal);
+            check_order(&leaf, batch.entries.last(), is_further)?;
             if batch.entries.is_empty() && !batch.last {
-                if bounded {
-                    below = Some(fence);
-                    include_equal = true;
+                include_equal = true;
+                batch.last = !step_down(&leaf, &mut below)?;
+                if !batch.last {
+                    seen.push(leaf);
                     continue;
                 }
-                batch.last = true;
             }
+            seen.push(leaf);
             return Ok(batch);
         }
     }
@@ -433,10 +435,8 @@ impl<'t> Scan<'t> {
             leaf.validate()?;
             return Ok(Some(key));
         }
-        let mut bounded = node.upper_fence_into(&mut key);
-        leaf.validate()?;
-        while bounded {
-            key.push(0);
+        let mut is_bounded = step_up(leaf, &mut key)?;
+        while is_bounded {
             let next = store.leaf(tree, &key)?;
             let node = Node(next.page());
             let (slot, _) = node.lower_bound(&key);
@@ -446,8 +446,7 @@ impl<'t> Scan<'t> {
                 seen.push(next);
                 return Ok(Some(key));
             }
-            bounded = node.upper_fence_into(&mut key);
-            next.validate()?;
+            is_bounded = step_up(&next, &mut key)?;
             seen.push(next);
         }
         Ok(None)
@@ -471,13 +470,19 @@ impl Iterator for Scan<'_> {
     }
 }
 
-/// With this planted bug, a scan may go round in leaves without records, and would take memory
-/// until there is none left.
-fn check_end(seen: &[Optimistic<'_>]) {
-    assert!(!planted!(FencesNotCompared) || seen.len() < 1 << 20, "the scan does not end");
+/// Returns an error if the last of the records read from a leaf does not get the scan further.
+fn check_order(
+    leaf: &Optimistic<'_>,
+    last: Option<&Entry>,
+    is_further: impl FnOnce(&Vec<u8>) -> bool,
+) -> Result<(), Interrupt> {
+    match last {
+        Some((key, _, _)) if !is_further(key) => Err(broken(leaf.id(), OUT_OF_ORDER).into()),
+        _ => Ok(()),
+    }
 }
 
-fn read_entry(node: &Node<impl PageBytes>, slot: usize) -> (Vec<u8>, Vec<u8>, SlotFlags) {
+fn read_entry(node: &Node<impl PageBytes>, slot: usize) -> Entry {
     let (mut key, mut value) = (Vec::new(), Vec::new());
     node.key_into(slot, &mut key);
     let flags = node.flags(slot);
