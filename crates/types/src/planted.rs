@@ -222,7 +222,7 @@ bugs! {
         FencesNotCompared,
     }
     tier {
-        /// Of several versions of a page in the tier, the oldest counts.
+        /// Of several versions of a page in the tier, the oldest counts, however old it is.
         OlderVersionWins,
         /// Pages count as durable before the tier is synced.
         TierUnsynced,

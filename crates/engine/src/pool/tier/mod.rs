@@ -94,7 +94,7 @@ impl TieredPages {
     /// Puts a tier above `file`, which has space for the pages in it.
     pub(crate) fn new(file: FilePages, tier: FoundTier) -> Self {
         let FoundTier { slots, contents } = tier;
-        let is_old = |found: &Found| found.gsn < file.least(found.page, false);
+        let is_old = |found: &Found| !planted!(OlderVersionWins) && found.gsn < file.least(found.page, false);
         let is_newer = |a: &Found, b: &Found| if planted!(OlderVersionWins) { a.gsn < b.gsn } else { a.gsn > b.gsn };
         Self {
             map: Mutex::new(Map::new(slots.count(), &contents, is_old, is_newer)),
