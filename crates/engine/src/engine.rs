@@ -313,7 +313,8 @@ fn versions(options: &Options, scheme: &Arc<dyn StorageScheme>) -> VersionStore 
         CommitOrder::count()
     } else {
         let scheme = Arc::clone(scheme);
-        CommitOrder::Gsns(Box::new(move || scheme.hardened_commits().expect("it depends on the scheme alone")))
+        let are_shared = scheme.commits_share_gsns();
+        CommitOrder::gsns(are_shared, move || scheme.hardened_commits().expect("it depends on the scheme alone"))
     };
     VersionStore::new(order, options.version_memory() as u64)
 }

@@ -37,6 +37,14 @@ fn what_is_not_committed_is_not_shown() {
     is(&snapshot, &table, b"key", b"old");
 }
 
+fn what_is_running_is_not_shown() {
+    let (db, table) = database();
+    put(&db, &table, b"key", b"old");
+    let mut txn = db.begin();
+    txn.put(&table, b"key", b"new").unwrap();
+    is(&db.snapshot().unwrap(), &table, b"key", b"old");
+}
+
 fn what_is_committed_later_is_not_shown() {
     let (db, table) = database();
     put(&db, &table, b"key", b"old");
@@ -113,8 +121,9 @@ fn hot_records_keep_their_history() {
     }
 }
 
-const CASES: [(Bug, fn()); 7] = [
+const CASES: [(Bug, fn()); 8] = [
     (Bug::VersionPushedLate, what_is_not_committed_is_not_shown),
+    (Bug::KeptVersionsForgotten, what_is_running_is_not_shown),
     (Bug::CommitPublishedEarly, what_is_committed_later_is_not_shown),
     (Bug::LeafNotRevalidated, what_is_aborted_is_not_shown),
     (Bug::GhostPurgedUnderSnapshot, deleted_records_keep_their_places),

@@ -112,6 +112,10 @@ probes! {
     GhostKeptForSnapshot,
     /// A snapshot read a value that the page no longer has.
     OlderVersionRead,
+    /// A snapshot was opened while a transaction kept versions.
+    RunningPublished,
+    /// A snapshot was opened while a commit whose transaction has ended was not hardened.
+    RetiredPublished,
     /// A snapshot met a transaction that was inserting its commit record.
     CommitUnsettled,
     /// Versions that no snapshot needs were unlinked from a long chain.

@@ -290,6 +290,8 @@ bugs! {
     snapshots {
         /// Readers do not find the versions of a transaction before it commits.
         VersionPushedLate,
+        /// Opening a snapshot does not publish the versions that running transactions keep.
+        KeptVersionsForgotten,
         /// A commit is published before its record is in the log.
         CommitPublishedEarly,
         /// A reader does not check whether the leaf changed while it looked for versions.

@@ -122,6 +122,11 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// hardened.
     fn hardened_commits(&self) -> Option<Gsn>;
 
+    /// Returns whether several commits may have the same GSN.
+    fn commits_share_gsns(&self) -> bool {
+        false
+    }
+
     /// Returns a GSN such that no record so far has a higher one; zero if the scheme orders only
     /// the changes of each page and of each transaction.
     fn latest(&self) -> Gsn;

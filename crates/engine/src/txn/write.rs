@@ -268,7 +268,7 @@ impl Txn {
         }
         let flags = node.flags(slot);
         let free = overflow_chain_of(node.value(slot), flags);
-        engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot));
+        engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot), true);
         context.log.update(engine.scheme(), &engine.txns, &mut leaf, true, |_, out| {
             Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags }.encode(out);
             let operation = out.len();
@@ -299,7 +299,7 @@ fn change_slot<'s>(
         return enlarge(engine, context, leaf, entry);
     }
     let free = overflow_chain_of(node.value(slot), old_flags);
-    engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot));
+    engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot), false);
     context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |leaf, out| {
         let old = Node(leaf).value(slot);
         let (at, old_part, new_part) = difference(old, payload);
@@ -350,7 +350,7 @@ fn insert_slot<'s>(
     if !Node(&leaf[..]).room_for(key.len(), payload.len()) {
         return enlarge(engine, context, leaf, entry);
     }
-    engine.versions.push(&mut context.versions, tree.table, key, Before::Absent);
+    engine.versions.push(&mut context.versions, tree.table, key, Before::Absent, false);
     context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |_, out| {
         Undo::Insert { tree, key }.encode(out);
         let operation = out.len();

@@ -1,11 +1,13 @@
 //! Purges the ghosts that committed transactions have left.
 
+use std::cell::Cell;
+
 use duramen_sync::probe::{Probe, reach};
 
 use crate::lock::{LockId, LockManager, LockMode, TxnLocks};
 use crate::record::Tree;
 use crate::storage::store::Store;
-use crate::version::{Ghost, VersionStore};
+use crate::version::{Ghost, SlotNeed, VersionStore};
 
 use super::deferred_free::DeferredFrees;
 
@@ -22,15 +24,21 @@ impl Purging<'_> {
     /// Returns whether a ghost may be purged: no transaction holds or waits for a lock on the key
     /// or the gap below it, and no snapshot needs its slot. The caller holds the leaf's latch.
     pub(crate) fn is_purgeable(&self, tree: Tree, key: &[u8]) -> bool {
+        self.may_purge(tree, key, &Cell::new(false))
+    }
+
+    /// Sets `again` if a ghost may have to be purged later although no deletion will follow.
+    fn may_purge(&self, tree: Tree, key: &[u8], again: &Cell<bool>) -> bool {
         let is_free = |id| self.locks.is_unlocked(id);
         if !is_free(LockId::record(tree.table, key)) || !is_free(LockId::gap(tree.table, key)) {
             return false;
         }
-        let is_needed = self.versions.needs_slot(tree.table, key);
-        if is_needed {
+        let need = self.versions.needs_slot(tree.table, key);
+        again.set(again.get() || need == SlotNeed::Unknown);
+        if need != SlotNeed::Nobody {
             reach(Probe::GhostKeptForSnapshot);
         }
-        !is_needed
+        need == SlotNeed::Nobody
     }
 
     /// Purges ghosts that have become due, and takes locks on their tables for this, which keep the
@@ -57,8 +65,12 @@ impl Purging<'_> {
             }
             // The tree may be freed already: then its pages are found not to be the tree's any
             // more. A page that cannot be read is reported to the operations that need it.
-            let _ = self.store.purge(tree, &key, |key| self.is_purgeable(tree, key), &mut 0);
+            let again = Cell::new(false);
+            let _ = self.store.purge(tree, &key, |key| self.may_purge(tree, key, &again), &mut 0);
             scheme.unreserve(bytes);
+            if again.get() {
+                kept.push((tree, key));
+            }
         }
         if !kept.is_empty() {
             self.versions.postpone(kept);

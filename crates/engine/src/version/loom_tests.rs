@@ -41,6 +41,8 @@ impl Model {
         let horizon = Arc::clone(&hardened);
         let order = CommitOrder::Gsns(Box::new(move || Gsn::new(horizon.load(Ordering::Acquire))));
         let versions = VersionStore::with_buckets(order, u64::MAX, 0, true);
+        // The model does not know of the lock with which the buckets are made.
+        versions.buckets();
         Self { latch: AtomicU64::new(0), page: AtomicU64::new(0), log: AtomicU64::new(0), hardened, versions }
     }
 
@@ -55,7 +57,7 @@ impl Model {
     /// Changes the record from `before`; the latch covers the push and the change.
     fn write(&self, txn: &mut TxnVersions, before: u64, value: u64) {
         let bytes = before.to_le_bytes();
-        self.versions.push(txn, TABLE, KEY, Before::Value(&bytes, SlotFlags::NONE));
+        self.versions.push(txn, TABLE, KEY, Before::Value(&bytes, SlotFlags::NONE), false);
         self.set(value);
     }
 

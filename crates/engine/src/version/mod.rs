@@ -2,32 +2,42 @@
 //!
 //! A snapshot reads the database as it was after a prefix of the commits, takes no locks and stops
 //! nobody. Pages hold the latest values only. So each writing transaction keeps, for each record
-//! that it changes, the value from before its first change: a *node*. Nodes are found by the key of
-//! the record; splits and merges do not matter to them, and nothing of them is on disk.
+//! that it changes, the value from before its first change. While no snapshot is open, it keeps
+//! these values in a buffer of its own ([`Kept`](kept)), which costs little. A thread that opens a
+//! snapshot *publishes* them as *nodes*. Nodes are found by the key of the record; splits and
+//! merges do not matter to them, and nothing of them is on disk.
 //!
 //! # Structures
-//! - [`Writer`](writer): one word for each writing transaction, its outcome. Nodes refer to it.
+//! - [`Writer`](writer): one word for each transaction that has nodes, its outcome. They refer to
+//!   it.
 //! - [`Registry`](registry): the order of commits, its *horizon*, and the open snapshots.
-//! - [`VersionStore`]: buckets of nodes, the newest node of a key last, and beside them a byte for
-//!   each bucket that says whether it is empty. A retired transaction waits, in a queue of the
-//!   thread's stripe, until no snapshot needs its nodes.
+//! - [`Buckets`](buckets): the nodes, in no order, and beside them a byte for each bucket that says
+//!   whether it is empty. Made when there is the first node.
+//! - [`VersionStore`]: what transactions keep. A retired transaction waits, in a queue of the
+//!   thread's stripe, until no snapshot needs its versions.
 //!
 //! # Protocol
 //! A position is the GSN of a commit, or the number of the commit ([`CommitOrder`]).
 //!
-//! *Write.* The leaf is latched. The node is pushed before the page changes, unless the newest node
-//! of the key is the transaction's own: that one has the older value.
+//! *Write.* The leaf is latched. The value is kept, or published, before the page changes. If the
+//! transaction has a node of the key, that one has the older value.
+//!
+//! *Publish.* The thread that opens a snapshot while there is none first lets every later change
+//! publish its version at once. Then it publishes what the running transactions keep, each under
+//! the mutex of its buffer, and then what the retired ones have left. A transaction holds both
+//! mutexes when it retires, so it is found in one place or the other. When the last snapshot is
+//! closed, transactions keep their versions again.
 //!
 //! *Commit.* The writer is set to *committing*; the commit record is inserted; the writer is set to
-//! *committed* at its position. The locks are held until then, so the newest node of a key belongs
-//! to the latest commit.
+//! *committed* at its position. The locks are held until then, so the order of positions is that of
+//! the changes. Commits of one position, those of a batch, have turns.
 //!
-//! *Abort.* After the undo the writer is set to *aborted*, and its nodes are dropped. Rolling back
-//! to a savepoint needs nothing.
+//! *Abort.* After the undo the writer is set to *aborted*, and its versions are dropped. Rolling
+//! back to a savepoint needs nothing.
 //!
-//! *Begin.* The registry publishes zero as the oldest position, which keeps everything. Then it
-//! takes S, the horizon, and publishes S. Every commit up to S survives a crash, so a snapshot
-//! never waits for the disk, and shows nothing that could be lost.
+//! *Begin.* All versions are published. The registry sets zero as the oldest position, which keeps
+//! everything. Then it takes S, the horizon, and sets S. Every commit up to S survives a crash, so a
+//! snapshot never waits for the disk, and shows nothing that could be lost.
 //!
 //! *Visible.* A commit is visible at S if its position is S or lower. An active writer is
 //! invisible: its commit will come behind every horizon taken before. A committing one is neither
@@ -43,9 +53,11 @@
 //! # What waits for snapshots
 //! [`VersionStore::reclaimable`] is the smaller of the horizon and the oldest open snapshot. It is
 //! read in this order; [`Registry`](registry) says why. What follows from a commit at position g
-//! may happen when g is reclaimable: the nodes are freed; the ghosts are purged; overflow chains
+//! may happen when g is reclaimable: the versions are freed; the ghosts are purged; overflow chains
 //! and trees of dropped tables are freed (`txn_state/deferred_free.rs`). A ghost may be purged when
-//! no node of its key has a writer beyond the reclaimable position: a deletion pushes a node.
+//! no version of its key has a writer beyond the reclaimable position. Of the versions that
+//! transactions keep, those of deletions are counted, by a hash of the key: without a later
+//! deletion the slot would not be a ghost. Where the count is not zero, the purge is postponed.
 //!
 //! # Pruning
 //! A node is the value of the snapshots from the position of the next older node's writer up to,
@@ -59,14 +71,23 @@
 //! The registry marks them before anything is freed, and a reader checks the mark after each read.
 //!
 //! # Order of locks
-//! Page latch → bucket → registry; stripe → bucket. Readers hold no latch.
+//! Page latch → buffer → stripe → bucket → registry; opening of snapshots → buffer. Readers hold no
+//! latch.
 
+mod buckets;
+mod kept;
+mod node;
 mod registry;
 mod store;
 mod writer;
 
+pub(crate) use buckets::Version;
+pub(crate) use node::Before;
 pub(crate) use registry::{CommitOrder, OpenSnapshot};
-pub(crate) use store::{Before, Cleanup, Ghost, TxnVersions, Version, VersionStore};
+pub(crate) use store::{Cleanup, Ghost, SlotNeed, TxnVersions, VersionStore};
+
+/// Parts of what many threads change. A model has few threads, and small stacks.
+const STRIPES: usize = if cfg!(duramen_loom) { 1 } else { 32 };
 
 #[cfg(all(test, duramen_loom))]
 mod loom_tests;

@@ -14,6 +14,8 @@ pub(crate) enum CommitOrder {
     /// crash, and a commit whose record is not inserted yet will get a higher GSN. It never
     /// decreases.
     Gsns(Box<dyn Fn() -> Gsn + Send + Sync>),
+    /// As before, but commits may share a GSN: those of a batch. The counter tells them apart.
+    Batches(Box<dyn Fn() -> Gsn + Send + Sync>, CachePadded<AtomicU64>),
     /// A count of the commits that may be shown: of a scheme without a common order, whose commits
     /// are durable when they are recorded, or of a database that acknowledges commits before they
     /// are durable.
@@ -21,6 +23,15 @@ pub(crate) enum CommitOrder {
 }
 
 impl CommitOrder {
+    /// Returns the order of GSNs that this function gives the horizon of. `are_shared` says whether
+    /// several commits may have the same.
+    pub(crate) fn gsns(are_shared: bool, horizon: impl Fn() -> Gsn + Send + Sync + 'static) -> Self {
+        match are_shared {
+            true => Self::Batches(Box::new(horizon), CachePadded::new(AtomicU64::new(0))),
+            false => Self::Gsns(Box::new(horizon)),
+        }
+    }
+
     /// Returns an order that counts.
     pub(crate) fn count() -> Self {
         Self::Count(CachePadded::new(AtomicU64::new(0)))
@@ -29,24 +40,25 @@ impl CommitOrder {
     /// Returns the position of the latest commit that a new snapshot shows.
     pub(super) fn horizon(&self) -> Gsn {
         match self {
-            Self::Gsns(horizon) => horizon(),
+            Self::Gsns(horizon) | Self::Batches(horizon, _) => horizon(),
             Self::Count(count) => Gsn::new(count.load(Ordering::Acquire)),
         }
     }
 
-    /// Returns the position of a commit whose record, with this GSN, was just inserted. The writer
-    /// still holds its locks, so the positions of conflicting commits are in the order of the
-    /// commits.
-    pub(super) fn position(&self, gsn: Gsn) -> Gsn {
+    /// Returns the position of a commit whose record, with this GSN, was just inserted, and its
+    /// turn among those of the same position. The writer still holds its locks, so the positions
+    /// and turns of conflicting commits are in the order of the commits.
+    pub(super) fn position(&self, gsn: Gsn) -> (Gsn, u64) {
         match self {
-            Self::Gsns(_) => gsn,
-            Self::Count(count) => Gsn::new(count.fetch_add(1, Ordering::AcqRel) + 1),
+            Self::Gsns(_) => (gsn, 0),
+            Self::Batches(_, turns) => (gsn, turns.fetch_add(1, Ordering::AcqRel)),
+            Self::Count(count) => (Gsn::new(count.fetch_add(1, Ordering::AcqRel) + 1), 0),
         }
     }
 
     /// Returns whether positions are GSNs.
     pub(super) fn is_of_gsns(&self) -> bool {
-        matches!(self, Self::Gsns(_))
+        !matches!(self, Self::Count(_))
     }
 }
 

@@ -1,21 +1,21 @@
-//! The nodes and the retired transactions; the module's header has the protocol.
+//! The versions that transactions keep or have published, and the retired transactions; the
+//! module's header has the protocol.
 
 use std::collections::VecDeque;
 
-use duramen_sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Mutex, Striped};
+use duramen_sync::{Arc, Mutex, OnceLock, Striped};
 use duramen_types::{Gsn, TableId, planted};
 
+use super::STRIPES;
+use super::buckets::{Buckets, Version};
+use super::kept::{Entry, Kept};
+use super::node::Before;
 use super::registry::{CommitOrder, OpenSnapshot, Registry};
 use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
-use crate::page::SlotFlags;
 use crate::record::Tree;
-
-/// A push prunes when its bucket has this many nodes, or a larger power of two: a record that many
-/// transactions change before they are hardened is seldom searched in vain.
-const LONG_CHAIN: usize = if cfg!(duramen_loom) { 8 } else { 32 };
 
 /// Retired transactions that one commit frees, at most.
 const FREED_AT_ONCE: usize = 64;
@@ -24,77 +24,38 @@ const FREED_AT_ONCE: usize = 64;
 /// transactions.
 const LIMIT_EVERY: usize = 32;
 
-/// Queues of retired transactions. A model has few threads, and small stacks.
-const STRIPES: usize = if cfg!(duramen_loom) { 1 } else { 32 };
+/// A transaction keeps no more bytes than this to itself.
+const MOST_KEPT: usize = if cfg!(duramen_loom) { 100 } else { 16 << 10 };
 
-/// A record as it was before a change.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Before<'a> {
-    /// There was none.
-    Absent,
-    /// The value in the leaf, which may be a reference to overflow pages.
-    Value(&'a [u8], SlotFlags),
-}
+/// The logarithm of the number of counters of kept deletions.
+const DELETION_BITS: u32 = if cfg!(duramen_loom) { 0 } else { 14 };
 
-/// What a snapshot finds beside the page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Version {
-    /// The page has the record as the snapshot shows it.
-    Current,
-    /// The snapshot shows no record.
-    Absent,
-    /// The snapshot shows an older value, which was appended to the caller's buffer.
-    Value(SlotFlags),
-    /// A transaction is committing: read again.
-    Unsettled,
-}
-
-/// The value of a record before the first change of one transaction.
-#[derive(Debug)]
-struct Node {
-    writer: Arc<Writer>,
-    table: TableId,
-    key_len: u16,
-    /// The flags of the value; none if there was no record.
-    flags: Option<SlotFlags>,
-    /// The key, then the value.
-    bytes: Box<[u8]>,
-}
-
-impl Node {
-    fn new(writer: Arc<Writer>, table: TableId, key: &[u8], before: Before<'_>) -> Self {
-        let (value, flags) = match before {
-            Before::Absent => (&[][..], None),
-            Before::Value(value, flags) => (value, Some(flags)),
-        };
-        let mut bytes = Vec::with_capacity(key.len() + value.len());
-        bytes.extend_from_slice(key);
-        bytes.extend_from_slice(value);
-        let key_len = u16::try_from(key.len()).expect("the limit of a key's length was checked");
-        Self { writer, table, key_len, flags, bytes: bytes.into_boxed_slice() }
-    }
-
-    #[inline]
-    fn is_of(&self, table: TableId, key: &[u8]) -> bool {
-        self.table == table && self.bytes[..usize::from(self.key_len)] == *key
-    }
-
-    fn value(&self) -> &[u8] {
-        &self.bytes[usize::from(self.key_len)..]
-    }
-
-    /// Returns the bytes of memory that the node takes.
-    fn size(&self) -> u64 {
-        (size_of::<Self>() + self.bytes.len()) as u64
-    }
-}
-
-/// The versions of one running transaction.
+/// The versions of one running transaction. The store knows of them from the first one on.
 #[derive(Debug, Default)]
-pub(crate) struct TxnVersions {
+pub(crate) struct TxnVersions(Option<Arc<Mutex<Running>>>);
+
+/// The versions of one running transaction, in the hands of its thread or of one that opens a
+/// snapshot.
+#[derive(Debug, Default)]
+struct Running {
+    outcome: Outcome,
+    versions: Versions,
+}
+
+/// The versions of one transaction: kept by itself, or published.
+#[derive(Debug, Default)]
+struct Versions {
+    kept: Kept,
+    /// The word of the nodes, once there may be some.
     writer: Option<Arc<Writer>>,
-    /// The buckets of its nodes.
+    /// The buckets of the nodes.
     buckets: Vec<u32>,
+}
+
+impl Versions {
+    fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.writer.is_none()
+    }
 }
 
 /// The key of a deleted record that has to be purged.
@@ -115,8 +76,8 @@ pub(crate) struct Cleanup {
 /// A committed transaction whose versions snapshots may need.
 #[derive(Debug)]
 struct Retired {
-    writer: Option<Arc<Writer>>,
-    buckets: Vec<u32>,
+    outcome: Outcome,
+    versions: Versions,
     cleanup: Cleanup,
 }
 
@@ -128,6 +89,16 @@ struct Stripe {
     ghosts: VecDeque<Ghost>,
     /// Deferred frees of a transaction that has left the queue may be carried out.
     has_frees: bool,
+    /// Empty buffers.
+    spare: Vec<Kept>,
+}
+
+impl Stripe {
+    /// Adds a transaction; returns whether the memory should be compared with its limit.
+    fn add(&mut self, retired: Retired) -> bool {
+        self.queue.push_back(retired);
+        self.queue.len().is_multiple_of(LIMIT_EVERY)
+    }
 }
 
 /// What has become possible because no snapshot needs it.
@@ -139,6 +110,17 @@ pub(crate) struct Due {
     pub(crate) has_frees: bool,
 }
 
+/// Whether snapshots may need the slot of a ghost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SlotNeed {
+    /// None needs it.
+    Nobody,
+    /// Some need it because of a later deletion, after which the ghost will be purged.
+    Later,
+    /// It is not known, because a transaction that has deleted something keeps its versions.
+    Unknown,
+}
+
 /// The versions of all records, and the snapshots that need them.
 #[derive(Debug)]
 pub(crate) struct VersionStore {
@@ -146,14 +128,19 @@ pub(crate) struct VersionStore {
     is_on: bool,
     /// The logarithm of the number of buckets.
     bits: u32,
-    buckets: Box<[Mutex<Vec<Node>>]>,
-    /// One for a bucket with nodes, zero for an empty one. Stored under the bucket's mutex.
-    marks: Box<[AtomicU8]>,
-    retired: Striped<Mutex<Stripe>, STRIPES>,
-    /// Bytes of nodes, as a sum that wraps around in each part.
-    bytes: Striped<AtomicU64, STRIPES>,
     /// The most bytes of nodes.
     limit: u64,
+    /// Made when versions are first published.
+    buckets: OnceLock<Buckets>,
+    /// Whether transactions publish their versions: a snapshot is open, or being opened. Stored
+    /// under the mutex.
+    publishes: AtomicBool,
+    opening: Mutex<()>,
+    /// The transactions that have versions, and others.
+    running: Mutex<Vec<Arc<Mutex<Running>>>>,
+    retired: Striped<Mutex<Stripe>, STRIPES>,
+    /// How many deletions transactions keep to themselves, by a hash of the record.
+    deletions: Box<[AtomicU32]>,
     registry: Registry,
 }
 
@@ -171,16 +158,17 @@ impl VersionStore {
     }
 
     pub(super) fn with_buckets(order: CommitOrder, limit: u64, bits: u32, is_on: bool) -> Self {
-        let buckets = (0..1_usize << bits).map(|_| Mutex::default()).collect();
-        let marks = (0..1_usize << bits).map(|_| AtomicU8::new(0)).collect();
+        let counters = if is_on { 1_usize << DELETION_BITS } else { 0 };
         Self {
             is_on,
             bits,
-            buckets,
-            marks,
-            retired: Striped::default(),
-            bytes: Striped::default(),
             limit,
+            buckets: OnceLock::new(),
+            publishes: AtomicBool::new(false),
+            opening: Mutex::default(),
+            running: Mutex::default(),
+            retired: Striped::default(),
+            deletions: (0..counters).map(|_| AtomicU32::new(0)).collect(),
             registry: Registry::new(order),
         }
     }
@@ -191,122 +179,133 @@ impl VersionStore {
         self.is_on
     }
 
-    #[inline]
-    fn bucket_of(&self, table: TableId, key: &[u8]) -> usize {
-        LockId::record(table, key).bucket(self.bits)
+    pub(super) fn buckets(&self) -> &Buckets {
+        self.buckets.get_or_init(|| Buckets::new(self.bits))
     }
 
-    fn mark(&self, number: usize, nodes: &mut Vec<Node>) {
-        if nodes.is_empty() {
-            // Most buckets stay empty for long.
-            *nodes = Vec::new();
+    fn deletions_like(&self, table: TableId, key: &[u8]) -> &AtomicU32 {
+        &self.deletions[LockId::record(table, key).bucket(DELETION_BITS)]
+    }
+
+    /// Makes the versions of a new context known to those who open snapshots.
+    #[cold]
+    fn register(&self) -> Arc<Mutex<Running>> {
+        const MANY: usize = 64;
+        let new = Arc::<Mutex<Running>>::default();
+        let mut running = self.running.lock();
+        if running.len() >= MANY && running.len().is_power_of_two() {
+            // Contexts that are gone, except those of transactions that could not be ended.
+            running.retain(|one| Arc::strong_count(one) > 1 || !one.lock().versions.is_empty());
         }
-        self.marks[number].store(u8::from(!nodes.is_empty()), Ordering::Release);
+        running.push(Arc::clone(&new));
+        new
     }
 
-    /// Keeps the value of a record before its first change by a transaction. The caller holds the
-    /// leaf's latch and the record's lock.
+    /// Keeps the value of a record before a change of a transaction, which may be its deletion. The
+    /// caller holds the leaf's latch and the record's lock.
     #[inline]
-    pub(crate) fn push(&self, txn: &mut TxnVersions, table: TableId, key: &[u8], before: Before<'_>) {
+    pub(crate) fn push(
+        &self,
+        txn: &mut TxnVersions,
+        table: TableId,
+        key: &[u8],
+        before: Before<'_>,
+        is_deletion: bool,
+    ) {
         if !self.is_on {
             return;
         }
-        let writer = txn.writer.get_or_insert_default();
-        let number = self.bucket_of(table, key);
-        let mut nodes = self.buckets[number].lock();
-        // The transaction holds the record's lock, so a node of its own is the newest. The keys of
-        // other transactions' nodes are in the caches of other processors.
-        if nodes.iter().rev().any(|node| Arc::ptr_eq(&node.writer, writer) && node.is_of(table, key)) {
+        let entry = Entry { table, key, before, is_deletion };
+        let Running { outcome, versions } = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
+        let keeps = versions.writer.is_none() && versions.kept.len() < MOST_KEPT;
+        // A thread that opens a snapshot sees what is kept before it locks this, and what is pushed
+        // later sees that snapshot.
+        if keeps && !self.publishes.load(Ordering::Acquire) {
+            if is_deletion {
+                self.deletions_like(table, key).fetch_add(1, Ordering::Relaxed);
+            }
+            versions.kept.add(entry);
             return;
         }
-        if nodes.len() >= LONG_CHAIN && nodes.len().is_power_of_two() {
-            self.prune(&mut nodes, table, key);
-        }
-        let node = Node::new(Arc::clone(writer), table, key, before);
-        let bytes = self.bytes.own().1;
-        bytes.fetch_add(node.size(), Ordering::Relaxed);
-        nodes.push(node);
-        self.marks[number].store(u8::from(!planted!(VersionPushedLate)), Ordering::Release);
-        drop(nodes);
-        txn.buckets.push(number as u32);
+        let writer = Arc::clone(self.publish(*outcome, versions));
+        versions.buckets.extend(self.buckets().add(&writer, entry, &self.registry));
     }
 
-    /// Unlinks the nodes of a key that no snapshot needs.
-    #[cold]
-    fn prune(&self, nodes: &mut Vec<Node>, table: TableId, key: &[u8]) {
-        let (open, horizon) = self.registry.positions();
-        // The position of the next older commit to the key.
-        let mut from = Gsn::ZERO;
-        let mut freed = 0;
-        nodes.retain(|node| {
-            if !node.is_of(table, key) {
-                return true;
+    /// Publishes the versions of a transaction.
+    fn publish<'v>(&self, outcome: Outcome, versions: &'v mut Versions) -> &'v Arc<Writer> {
+        let Versions { kept, writer, buckets } = versions;
+        writer.get_or_insert_with(|| {
+            let writer = Arc::new(Writer::with(outcome));
+            for entry in kept.entries() {
+                buckets.extend(self.buckets().add(&writer, entry, &self.registry));
+                if entry.is_deletion {
+                    // Whoever sees it uncounted sees the node.
+                    self.deletions_like(entry.table, entry.key).fetch_sub(1, Ordering::Release);
+                }
             }
-            let Outcome::Committed(until) = node.writer.outcome() else { return true };
-            let is_needed = planted!(PrunedTooMuch).then_some(false);
-            let is_needed = is_needed.unwrap_or_else(|| open.iter().any(|at| (from..until).contains(at)));
-            from = until;
-            let stays = is_needed || until > horizon;
-            if !stays {
-                freed += node.size();
+            kept.clear();
+            writer
+        })
+    }
+
+    /// Publishes what transactions keep.
+    fn publish_all(&self) {
+        let running = self.running.lock().clone();
+        for one in running {
+            let Running { outcome, versions } = &mut *one.lock();
+            if !versions.kept.is_empty() && !planted!(KeptVersionsForgotten) {
+                reach(Probe::RunningPublished);
+                self.publish(*outcome, versions);
             }
-            stays
-        });
-        if freed > 0 {
-            reach(Probe::VersionsPruned);
-            self.bytes.own().1.fetch_sub(freed, Ordering::Relaxed);
+        }
+        // Behind the running ones: a transaction that was not among them is here.
+        for stripe in self.retired.iter() {
+            for Retired { outcome, versions, .. } in &mut stripe.lock().queue {
+                if !versions.kept.is_empty() {
+                    reach(Probe::RetiredPublished);
+                    self.publish(*outcome, versions);
+                }
+            }
         }
     }
 
-    /// Finds the version of a record at position `at`. An older value is appended to `out`. What it
-    /// returns counts only if the leaf, which was read before, is still valid.
+    /// Drops the versions of a transaction.
+    fn drop_versions(&self, versions: &mut Versions) {
+        let Versions { kept, writer, buckets } = versions;
+        if kept.has_deletions() {
+            for entry in kept.entries().filter(|entry| entry.is_deletion) {
+                self.deletions_like(entry.table, entry.key).fetch_sub(1, Ordering::Release);
+            }
+        }
+        kept.clear();
+        if let Some(writer) = writer.take() {
+            self.buckets().free(&writer, buckets);
+            buckets.clear();
+        }
+    }
+
+    /// Finds the version of a record at position `at`, of an open snapshot. An older value is
+    /// appended to `out`. What it returns counts only if the leaf, which was read before, is still
+    /// valid.
     #[inline]
     pub(crate) fn version_at(&self, table: TableId, key: &[u8], at: Gsn, out: &mut Vec<u8>) -> Version {
-        let number = self.bucket_of(table, key);
-        if self.marks[number].load(Ordering::Acquire) == 0 {
-            return Version::Current;
-        }
-        self.find(number, table, key, at, out)
-    }
-
-    fn find(&self, number: usize, table: TableId, key: &[u8], at: Gsn, out: &mut Vec<u8>) -> Version {
-        let nodes = self.buckets[number].lock();
-        let mut oldest = None;
-        for node in nodes.iter().rev().filter(|node| node.is_of(table, key)) {
-            match node.writer.outcome() {
-                Outcome::Committing => return Version::Unsettled,
-                Outcome::Committed(position) if position <= at => break,
-                Outcome::Active | Outcome::Committed(_) => oldest = Some(node),
-                // The page has the value from before.
-                Outcome::Aborted => {}
-            }
-        }
-        match oldest {
-            None => Version::Current,
-            Some(node) => match node.flags {
-                None => Version::Absent,
-                Some(flags) => {
-                    reach(Probe::OlderVersionRead);
-                    out.extend_from_slice(node.value());
-                    Version::Value(flags)
-                }
-            },
-        }
+        self.buckets.get().map_or(Version::Current, |buckets| buckets.version_at(table, key, at, out))
     }
 
     /// Announces that the transaction inserts its commit record.
     #[inline]
     pub(crate) fn begin_commit(&self, txn: &TxnVersions) {
-        let Some(writer) = &txn.writer else { return };
+        let Some(running) = &txn.0 else { return };
+        let Running { outcome, versions } = &mut *running.lock();
         if planted!(VersionPushedLate) {
-            for number in &txn.buckets {
-                self.marks[*number as usize].store(1, Ordering::Release);
-            }
+            self.buckets().mark_late(&versions.buckets);
         }
-        if planted!(CommitPublishedEarly) {
-            writer.set_committed(self.registry.order().horizon());
-        } else {
-            writer.set_committing();
+        *outcome = match planted!(CommitPublishedEarly) {
+            true => Outcome::Committed(self.registry.order().horizon(), 0),
+            false => Outcome::Committing,
+        };
+        if let Some(writer) = &versions.writer {
+            writer.set(*outcome);
         }
     }
 
@@ -314,49 +313,44 @@ impl VersionStore {
     /// holds its locks.
     #[inline]
     pub(crate) fn commit(&self, txn: &TxnVersions, gsn: Gsn) -> Gsn {
-        let at = self.registry.order().position(gsn);
-        if let Some(writer) = &txn.writer
+        let (at, turn) = self.registry.order().position(gsn);
+        if let Some(running) = &txn.0
             && !planted!(CommitPublishedEarly)
         {
-            writer.set_committed(at);
+            let Running { outcome, versions } = &mut *running.lock();
+            *outcome = Outcome::Committed(at, turn);
+            if let Some(writer) = &versions.writer {
+                writer.set(*outcome);
+            }
         }
         at
     }
 
     /// Drops the versions of a transaction whose changes are undone. It still holds its locks.
     pub(crate) fn abort(&self, txn: &mut TxnVersions) {
-        if let Some(writer) = txn.writer.take() {
-            writer.set_aborted();
-            self.free(&writer, &txn.buckets);
+        let Some(running) = &txn.0 else { return };
+        let Running { outcome, versions } = &mut *running.lock();
+        *outcome = Outcome::Active;
+        if let Some(writer) = &versions.writer {
+            writer.set(Outcome::Aborted);
         }
-        txn.buckets.clear();
-    }
-
-    /// Removes a writer's nodes.
-    fn free(&self, writer: &Arc<Writer>, buckets: &[u32]) {
-        let mut freed = 0;
-        for &number in buckets {
-            let number = number as usize;
-            let mut nodes = self.buckets[number].lock();
-            nodes.retain(|node| {
-                let is_own = Arc::ptr_eq(&node.writer, writer);
-                if is_own {
-                    freed += node.size();
-                }
-                !is_own
-            });
-            self.mark(number, &mut nodes);
-        }
-        self.bytes.own().1.fetch_sub(freed, Ordering::Relaxed);
+        self.drop_versions(versions);
     }
 
     /// Takes over the versions of a committed transaction.
     pub(crate) fn retire(&self, txn: &mut TxnVersions, cleanup: Cleanup) {
-        let retired = Retired { writer: txn.writer.take(), buckets: std::mem::take(&mut txn.buckets), cleanup };
-        let mut stripe = self.retired.own().1.lock();
-        stripe.queue.push_back(retired);
-        let is_time = stripe.queue.len().is_multiple_of(LIMIT_EVERY);
-        drop(stripe);
+        let stripe = self.retired.own().1;
+        let is_time = match &txn.0 {
+            Some(running) => {
+                // Both at a time: a thread that opens a snapshot looks here, and then there.
+                let mut running = running.lock();
+                let Running { outcome, versions } = std::mem::take(&mut *running);
+                let mut stripe = stripe.lock();
+                running.versions.kept = stripe.spare.pop().unwrap_or_default();
+                stripe.add(Retired { outcome, versions, cleanup })
+            }
+            None => stripe.lock().add(Retired { outcome: Outcome::Active, versions: Versions::default(), cleanup }),
+        };
         if is_time {
             self.keep_limit();
         }
@@ -397,9 +391,10 @@ impl VersionStore {
             if stripe.queue.front().is_none_or(|retired| retired.cleanup.at > until) {
                 break;
             }
-            let retired = stripe.queue.pop_front().expect("there is a first one");
-            if let Some(writer) = &retired.writer {
-                self.free(writer, &retired.buckets);
+            let mut retired = stripe.queue.pop_front().expect("there is a first one");
+            self.drop_versions(&mut retired.versions);
+            if stripe.spare.len() < FREED_AT_ONCE {
+                stripe.spare.push(retired.versions.kept);
             }
             stripe.ghosts.extend(retired.cleanup.ghosts);
             stripe.has_frees |= retired.cleanup.has_frees;
@@ -431,31 +426,37 @@ impl VersionStore {
 
     /// Returns whether a snapshot may need the slot of this key, although it is a ghost. The caller
     /// holds the leaf's latch.
-    pub(crate) fn needs_slot(&self, table: TableId, key: &[u8]) -> bool {
+    pub(crate) fn needs_slot(&self, table: TableId, key: &[u8]) -> SlotNeed {
         if !self.is_on || planted!(GhostPurgedUnderSnapshot) {
-            return false;
+            return SlotNeed::Nobody;
         }
-        let number = self.bucket_of(table, key);
-        if self.marks[number].load(Ordering::Acquire) == 0 {
-            return false;
+        if self.deletions_like(table, key).load(Ordering::Acquire) > 0 {
+            return SlotNeed::Unknown;
         }
-        let until = self.reclaimable();
-        let nodes = self.buckets[number].lock();
-        nodes.iter().filter(|node| node.is_of(table, key)).any(|node| match node.writer.outcome() {
-            Outcome::Committed(at) => at > until,
-            Outcome::Active | Outcome::Committing => true,
-            Outcome::Aborted => false,
-        })
+        let is_needed = self.buckets.get().is_some_and(|buckets| buckets.has_needed(table, key, || self.reclaimable()));
+        if is_needed { SlotNeed::Later } else { SlotNeed::Nobody }
     }
 
     /// Opens a snapshot of what is committed durably.
     pub(crate) fn open(&self) -> Arc<OpenSnapshot> {
+        let _only_one = self.opening.lock();
+        if !self.publishes.load(Ordering::Relaxed) {
+            // The position is chosen when all versions that it may need are published.
+            self.publishes.store(true, Ordering::Release);
+            self.publish_all();
+        }
         self.registry.open()
     }
 
     /// Closes a snapshot, and frees what only it needed.
     pub(crate) fn close(&self, snapshot: &Arc<OpenSnapshot>) {
         self.registry.close(snapshot);
+        {
+            let _only_one = self.opening.lock();
+            if self.registry.count() == 0 {
+                self.publishes.store(false, Ordering::Relaxed);
+            }
+        }
         self.free_all();
     }
 
@@ -505,7 +506,7 @@ impl VersionStore {
 
     /// Returns the bytes of memory that the nodes take.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.iter().fold(0, |sum, part| sum.wrapping_add(part.load(Ordering::Relaxed)))
+        self.buckets.get().map_or(0, Buckets::bytes)
     }
 
     /// Returns how many snapshots are open, and how many were ended for lack of memory.

@@ -27,7 +27,7 @@ fn value(bytes: &[u8]) -> Before<'_> {
 /// Runs a transaction that replaces the value `before` of `key` and commits at `at`.
 fn change(store: &VersionStore, key: &[u8], before: Before<'_>, at: u64) {
     let mut txn = TxnVersions::default();
-    store.push(&mut txn, TABLE, key, before);
+    store.push(&mut txn, TABLE, key, before, false);
     commit(store, txn, at, Vec::new());
 }
 
@@ -50,6 +50,7 @@ const PLAIN: Version = Version::Value(SlotFlags::NONE);
 #[test]
 fn a_reader_sees_the_value_from_before_the_first_change_that_it_does_not_see() {
     let (store, _) = store();
+    let _snapshot = store.open();
     change(&store, b"a", Before::Absent, 10);
     change(&store, b"a", value(b"one"), 20);
     change(&store, b"b", value(b"other"), 25);
@@ -67,10 +68,11 @@ fn a_reader_sees_the_value_from_before_the_first_change_that_it_does_not_see() {
 #[test]
 fn a_transaction_keeps_the_first_value_and_none_after_an_abort() {
     let (store, _) = store();
+    let _snapshot = store.open();
     let mut txn = TxnVersions::default();
-    store.push(&mut txn, TABLE, b"a", value(b"first"));
-    store.push(&mut txn, TABLE, b"a", value(b"second"));
-    store.push(&mut txn, TABLE, b"b", Before::Absent);
+    store.push(&mut txn, TABLE, b"a", value(b"first"), false);
+    store.push(&mut txn, TABLE, b"a", value(b"second"), false);
+    store.push(&mut txn, TABLE, b"b", Before::Absent, false);
     assert_eq!(seen(&store, b"a", 100), (PLAIN, b"first".to_vec()), "it is active");
     assert_eq!(seen(&store, b"b", 100), (Version::Absent, vec![]));
     store.begin_commit(&txn);
@@ -80,7 +82,7 @@ fn a_transaction_keeps_the_first_value_and_none_after_an_abort() {
     assert_eq!(seen(&store, b"a", 50).0, Version::Current);
 
     let mut other = TxnVersions::default();
-    store.push(&mut other, TABLE, b"a", value(b"third"));
+    store.push(&mut other, TABLE, b"a", value(b"third"), false);
     assert_eq!(seen(&store, b"a", 50), (PLAIN, b"third".to_vec()));
     store.abort(&mut other);
     assert_eq!(seen(&store, b"a", 50).0, Version::Current);
@@ -93,24 +95,25 @@ fn versions_go_when_they_are_durable_and_no_snapshot_needs_them() {
     let ghost = || vec![(TREE, b"a".to_vec())];
     let deleted = |at| {
         let mut txn = TxnVersions::default();
-        store.push(&mut txn, TABLE, b"a", value(b"v"));
+        store.push(&mut txn, TABLE, b"a", value(b"v"), true);
         commit(&store, txn, at, ghost());
     };
     deleted(10);
     assert!(store.collect(9).ghosts.is_empty(), "not durable");
-    assert!(store.needs_slot(TABLE, b"a") && !store.needs_slot(TABLE, b"b"));
-    assert!(store.bytes() > 0);
+    let needs = |key| store.needs_slot(TABLE, key);
+    assert_eq!((needs(b"a"), needs(b"b")), (SlotNeed::Unknown, SlotNeed::Nobody));
+    assert_eq!(store.bytes(), 0, "nobody needs nodes");
     horizon.store(10, Ordering::SeqCst);
-    assert!(!store.needs_slot(TABLE, b"a"));
     assert_eq!(store.collect(9).ghosts, ghost());
-    assert_eq!(store.bytes(), 0);
+    assert_eq!(needs(b"a"), SlotNeed::Nobody);
 
     let snapshot = store.open();
     assert_eq!(snapshot.at(), Gsn::new(10));
     deleted(20);
     horizon.store(30, Ordering::SeqCst);
     let later = store.open();
-    assert!(store.collect(9).ghosts.is_empty() && store.needs_slot(TABLE, b"a"));
+    assert!(store.bytes() > 0);
+    assert!(store.collect(9).ghosts.is_empty() && needs(b"a") == SlotNeed::Later);
     assert_eq!(store.reclaimable(), Gsn::new(10));
     assert_eq!(store.snapshots(), (2, 0));
     store.close(&snapshot);
@@ -184,7 +187,7 @@ fn pages_that_are_older_than_all_unseen_transactions_need_no_look() {
     let below = |active: Option<u64>| store.unchanged_below(snapshot.at(), active.map(Gsn::new)).get();
     assert_eq!((below(None), below(Some(40)), below(Some(90))), (51, 40, 51));
     let mut txn = TxnVersions::default();
-    store.push(&mut txn, TABLE, b"a", Before::Absent);
+    store.push(&mut txn, TABLE, b"a", Before::Absent, false);
     store.begin_commit(&txn);
     let at = store.commit(&txn, Gsn::new(60));
     store.retire(&mut txn, Cleanup { at, first: Gsn::new(45), ghosts: Vec::new(), has_frees: false });
@@ -203,4 +206,39 @@ fn an_order_of_its_own_counts_commits() {
     assert_eq!(seen(&store, b"a", 0).0, Version::Absent);
     assert_eq!(seen(&store, b"a", 1), (PLAIN, b"one".to_vec()));
     assert_eq!(store.unchanged_below(Gsn::new(2), None), Gsn::ZERO);
+}
+
+/// What was kept when a snapshot is opened is found in the order of the commits, whoever kept it.
+#[test]
+fn what_transactions_keep_is_published_when_a_snapshot_is_opened() {
+    let horizon = Arc::new(Counter::new(0));
+    let shown = Arc::clone(&horizon);
+    let order = CommitOrder::gsns(true, move || Gsn::new(shown.load(Ordering::SeqCst)));
+    let store = VersionStore::with_buckets(order, 1 << 20, 0, true);
+    let mut running = TxnVersions::default();
+    // Two commits of batch 5 and one of batch 6; another is still running.
+    change(&store, b"a", value(b"zero"), 5);
+    change(&store, b"a", value(b"one"), 5);
+    change(&store, b"a", value(b"two"), 6);
+    store.push(&mut running, TABLE, b"a", value(b"three"), false);
+    store.push(&mut running, TABLE, b"a", value(b"four"), false);
+    assert_eq!(store.bytes(), 0);
+    let snapshot = store.open();
+    assert_eq!(seen(&store, b"a", 4), (PLAIN, b"zero".to_vec()));
+    assert_eq!(seen(&store, b"a", 5), (PLAIN, b"two".to_vec()));
+    assert_eq!(seen(&store, b"a", 6), (PLAIN, b"three".to_vec()), "the first value of the running one");
+    store.push(&mut running, TABLE, b"b", Before::Absent, false);
+    assert_eq!(seen(&store, b"b", 9).0, Version::Absent, "it publishes at once from now on");
+    store.close(&snapshot);
+    store.abort(&mut running);
+    horizon.store(9, Ordering::SeqCst);
+    store.collect_all();
+    assert_eq!(store.bytes(), 0);
+    store.push(&mut running, TABLE, b"a", value(b"three"), false);
+    assert_eq!(store.bytes(), 0, "it keeps its versions again");
+    store.push(&mut running, TABLE, b"a", value(&[7; 20_000]), false);
+    store.push(&mut running, TABLE, b"a", value(b"more"), false);
+    assert!(store.bytes() > 0, "a large transaction does not");
+    store.abort(&mut running);
+    assert_eq!(store.bytes(), 0);
 }

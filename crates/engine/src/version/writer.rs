@@ -12,44 +12,58 @@ const ABORTED: u64 = 2;
 const COMMITTED: u64 = 3;
 
 /// How a transaction ended, if it has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum Outcome {
     /// It has not begun to commit: a commit record of it will come behind every horizon taken so
     /// far.
+    #[default]
     Active,
     /// It inserts its commit record, whose position is not known yet.
     Committing,
-    /// Its commit has this position in the order of commits.
-    Committed(Gsn),
+    /// Its commit has this position in the order of commits, and this turn among those of the same
+    /// position.
+    Committed(Gsn, u64),
     /// Its changes are undone.
     Aborted,
 }
 
-/// One word: the position of the commit above the tag. Only the transaction itself stores to it.
+/// The position of the commit above the tag, and the turn. Only the transaction itself stores to
+/// it.
 #[derive(Debug, Default)]
-pub(super) struct Writer(AtomicU64);
+pub(super) struct Writer {
+    word: AtomicU64,
+    turn: AtomicU64,
+}
 
 impl Writer {
+    /// Creates the word of a transaction with this outcome.
+    pub(super) fn with(outcome: Outcome) -> Self {
+        let writer = Self::default();
+        writer.set(outcome);
+        writer
+    }
+
+    pub(super) fn set(&self, outcome: Outcome) {
+        let word = match outcome {
+            Outcome::Active => ACTIVE,
+            Outcome::Committing => COMMITTING,
+            Outcome::Aborted => ABORTED,
+            Outcome::Committed(at, turn) => {
+                self.turn.store(turn, Ordering::Relaxed);
+                at.get() << TAG_BITS | COMMITTED
+            }
+        };
+        self.word.store(word, Ordering::Release);
+    }
+
     pub(super) fn outcome(&self) -> Outcome {
-        let word = self.0.load(Ordering::Acquire);
+        let word = self.word.load(Ordering::Acquire);
         match word & TAG {
             ACTIVE => Outcome::Active,
             COMMITTING => Outcome::Committing,
             ABORTED => Outcome::Aborted,
-            _ => Outcome::Committed(Gsn::new(word >> TAG_BITS)),
+            _ => Outcome::Committed(Gsn::new(word >> TAG_BITS), self.turn.load(Ordering::Relaxed)),
         }
-    }
-
-    pub(super) fn set_committing(&self) {
-        self.0.store(COMMITTING, Ordering::Release);
-    }
-
-    pub(super) fn set_committed(&self, at: Gsn) {
-        self.0.store(at.get() << TAG_BITS | COMMITTED, Ordering::Release);
-    }
-
-    pub(super) fn set_aborted(&self) {
-        self.0.store(ABORTED, Ordering::Release);
     }
 }
 
@@ -61,13 +75,13 @@ mod tests {
     fn a_word_holds_each_outcome() {
         let writer = Writer::default();
         assert_eq!(writer.outcome(), Outcome::Active);
-        writer.set_committing();
+        writer.set(Outcome::Committing);
         assert_eq!(writer.outcome(), Outcome::Committing);
         for at in [0, 1, 7, 1 << 61] {
-            writer.set_committed(Gsn::new(at));
-            assert_eq!(writer.outcome(), Outcome::Committed(Gsn::new(at)));
+            writer.set(Outcome::Committed(Gsn::new(at), 5));
+            assert_eq!(writer.outcome(), Outcome::Committed(Gsn::new(at), 5));
         }
-        writer.set_aborted();
+        writer.set(Outcome::Aborted);
         assert_eq!(writer.outcome(), Outcome::Aborted);
     }
 }

@@ -282,6 +282,11 @@ impl StorageScheme for GroupCommit {
         self.inner.acks.durable() >= gsn.get()
     }
 
+    /// The GSN is the number of the batch.
+    fn commits_share_gsns(&self) -> bool {
+        true
+    }
+
     /// The batch is over, so no commit joins it any more.
     fn hardened_commits(&self) -> Option<Gsn> {
         Some(Gsn::new(self.inner.acks.durable()))
