@@ -36,8 +36,8 @@
 //! back to a savepoint needs nothing.
 //!
 //! *Begin.* All versions are published. The registry sets zero as the oldest position, which keeps
-//! everything. Then it takes S, the horizon, and sets S. Every commit up to S survives a crash, so a
-//! snapshot never waits for the disk, and shows nothing that could be lost.
+//! everything. Then it takes S, the horizon, and sets S. Every commit up to S survives a crash, so
+//! a snapshot never waits for the disk, and shows nothing that could be lost.
 //!
 //! *Visible.* A commit is visible at S if its position is S or lower. An active writer is
 //! invisible: its commit will come behind every horizon taken before. A committing one is neither
