@@ -65,7 +65,8 @@ pub struct Metrics {
     /// Snapshots that ended because the memory for versions was used up
     /// ([`crate::Options::version_bytes`]).
     pub snapshots_too_old: u64,
-    /// Bytes of memory that versions take at this moment.
+    /// Bytes of memory that versions for snapshots take at this moment. What transactions keep to
+    /// themselves, at most a few KiB each, is not counted.
     pub version_bytes: u64,
     /// The work that recovery did when the database was opened.
     pub recovery: RecoveryReport,

@@ -1,13 +1,11 @@
 //! Purges the ghosts that committed transactions have left.
 
-use std::cell::Cell;
-
 use duramen_sync::probe::{Probe, reach};
 
 use crate::lock::{LockId, LockManager, LockMode, TxnLocks};
 use crate::record::Tree;
 use crate::storage::store::Store;
-use crate::version::{Ghost, SlotNeed, VersionStore};
+use crate::version::{Ghost, VersionStore};
 
 use super::deferred_free::DeferredFrees;
 
@@ -24,21 +22,15 @@ impl Purging<'_> {
     /// Returns whether a ghost may be purged: no transaction holds or waits for a lock on the key
     /// or the gap below it, and no snapshot needs its slot. The caller holds the leaf's latch.
     pub(crate) fn is_purgeable(&self, tree: Tree, key: &[u8]) -> bool {
-        self.may_purge(tree, key, &Cell::new(false))
-    }
-
-    /// Sets `again` if a ghost may have to be purged later although no deletion will follow.
-    fn may_purge(&self, tree: Tree, key: &[u8], again: &Cell<bool>) -> bool {
         let is_free = |id| self.locks.is_unlocked(id);
         if !is_free(LockId::record(tree.table, key)) || !is_free(LockId::gap(tree.table, key)) {
             return false;
         }
-        let need = self.versions.needs_slot(tree.table, key);
-        again.set(again.get() || need == SlotNeed::Unknown);
-        if need != SlotNeed::Nobody {
+        let is_needed = self.versions.needs_slot(tree.table, key);
+        if is_needed {
             reach(Probe::GhostKeptForSnapshot);
         }
-        need == SlotNeed::Nobody
+        !is_needed
     }
 
     /// Purges ghosts that have become due, and takes locks on their tables for this, which keep the
@@ -65,12 +57,8 @@ impl Purging<'_> {
             }
             // The tree may be freed already: then its pages are found not to be the tree's any
             // more. A page that cannot be read is reported to the operations that need it.
-            let again = Cell::new(false);
-            let _ = self.store.purge(tree, &key, |key| self.may_purge(tree, key, &again), &mut 0);
+            let _ = self.store.purge(tree, &key, |key| self.is_purgeable(tree, key), &mut 0);
             scheme.unreserve(bytes);
-            if again.get() {
-                kept.push((tree, key));
-            }
         }
         if !kept.is_empty() {
             self.versions.postpone(kept);

@@ -153,8 +153,8 @@ impl Buckets {
         }
     }
 
-    /// Returns whether a record has a node that snapshots may need which show no commit beyond
-    /// `reclaimable`, or which are opened later.
+    /// Returns whether a record has a node with a value that snapshots may need which show no
+    /// commit beyond `reclaimable`, or which are opened later.
     pub(super) fn has_needed(&self, table: TableId, key: &[u8], reclaimable: impl FnOnce() -> Gsn) -> bool {
         let number = self.bucket_of(table, key);
         if self.marks[number].load(Ordering::Acquire) == 0 {
@@ -162,7 +162,8 @@ impl Buckets {
         }
         let until = reclaimable();
         let nodes = self.buckets[number].lock();
-        nodes.iter().filter(|node| node.is_of(table, key)).any(|node| match node.writer.outcome() {
+        let mut values = nodes.iter().filter(|node| node.flags.is_some() && node.is_of(table, key));
+        values.any(|node| match node.writer.outcome() {
             Outcome::Committed(at, _) => at > until,
             Outcome::Active | Outcome::Committing => true,
             Outcome::Aborted => false,

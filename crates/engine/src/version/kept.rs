@@ -6,12 +6,10 @@ use duramen_types::TableId;
 use super::node::Before;
 use crate::page::SlotFlags;
 
-/// Table, length of the key, flags, what it is, length of the value.
+/// Table, length of the key, flags, whether there was a record, length of the value.
 const HEADER: usize = 4 + 2 + 2 + 1 + 4;
 /// There was no record before the change.
 const ABSENT: u8 = 1;
-/// The change has deleted the record.
-const DELETED: u8 = 2;
 
 /// One value, with its record.
 #[derive(Clone, Copy, Debug)]
@@ -19,15 +17,12 @@ pub(super) struct Entry<'a> {
     pub(super) table: TableId,
     pub(super) key: &'a [u8],
     pub(super) before: Before<'a>,
-    /// Whether the change has deleted the record.
-    pub(super) is_deletion: bool,
 }
 
 /// The values from before the changes of one transaction, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     bytes: Vec<u8>,
-    deletions: usize,
 }
 
 impl Kept {
@@ -43,14 +38,9 @@ impl Kept {
         self.bytes.len()
     }
 
-    /// Returns whether an entry is that of a deletion.
-    pub(super) fn has_deletions(&self) -> bool {
-        self.deletions > 0
-    }
-
     /// Appends an entry.
     pub(super) fn add(&mut self, entry: Entry<'_>) {
-        let Entry { table, key, before, is_deletion } = entry;
+        let Entry { table, key, before } = entry;
         let (value, flags, absent) = match before {
             Before::Absent => (&[][..], SlotFlags::NONE, ABSENT),
             Before::Value(value, flags) => (value, flags, 0),
@@ -61,11 +51,10 @@ impl Kept {
         self.bytes.extend_from_slice(&table.get().to_le_bytes());
         self.bytes.extend_from_slice(&key_len.to_le_bytes());
         self.bytes.extend_from_slice(&flags.bits().to_le_bytes());
-        self.bytes.push(absent | if is_deletion { DELETED } else { 0 });
+        self.bytes.push(absent);
         self.bytes.extend_from_slice(&value_len.to_le_bytes());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
-        self.deletions += usize::from(is_deletion);
     }
 
     /// Returns the entries, in their order.
@@ -73,15 +62,13 @@ impl Kept {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
             let (header, behind) = rest.split_first_chunk::<HEADER>()?;
-            let [t0, t1, t2, t3, k0, k1, f0, f1, what, v0, v1, v2, v3] = *header;
+            let [t0, t1, t2, t3, k0, k1, f0, f1, absent, v0, v1, v2, v3] = *header;
             let flags = SlotFlags::from_bits(u16::from_le_bytes([f0, f1]));
             let (key, behind) = behind.split_at(usize::from(u16::from_le_bytes([k0, k1])));
             let (value, behind) = behind.split_at(u32::from_le_bytes([v0, v1, v2, v3]) as usize);
             rest = behind;
-            let is_absent = what & ABSENT != 0;
-            let before = if is_absent { Before::Absent } else { Before::Value(value, flags) };
-            let table = TableId::new(u32::from_le_bytes([t0, t1, t2, t3]));
-            Some(Entry { table, key, before, is_deletion: what & DELETED != 0 })
+            let before = if absent == ABSENT { Before::Absent } else { Before::Value(value, flags) };
+            Some(Entry { table: TableId::new(u32::from_le_bytes([t0, t1, t2, t3])), key, before })
         })
     }
 
@@ -91,7 +78,6 @@ impl Kept {
             self.bytes = Vec::new();
         }
         self.bytes.clear();
-        self.deletions = 0;
     }
 }
 
@@ -106,16 +92,15 @@ mod tests {
         for round in 0..2 {
             let key = vec![7; 300];
             let before = Before::Value(b"value", SlotFlags::OVERFLOW);
-            kept.add(Entry { table: TableId::new(70_000), key: b"", before: Before::Absent, is_deletion: false });
-            kept.add(Entry { table: TableId::new(16), key: &key, before, is_deletion: true });
+            kept.add(Entry { table: TableId::new(70_000), key: b"", before: Before::Absent });
+            kept.add(Entry { table: TableId::new(16), key: &key, before });
             let entries: Vec<Entry<'_>> = kept.entries().collect();
             assert_eq!(entries.len(), 2, "round {round}");
             assert!(matches!(entries[0].before, Before::Absent) && entries[0].table == TableId::new(70_000));
             assert!(matches!(entries[1].before, Before::Value(b"value", SlotFlags::OVERFLOW)));
-            assert!(entries[1].key == key && entries[1].is_deletion && !entries[0].is_deletion);
-            assert!(kept.has_deletions());
+            assert!(entries[1].key == key);
             kept.clear();
-            assert!(kept.is_empty() && !kept.has_deletions());
+            assert!(kept.is_empty());
         }
     }
 }

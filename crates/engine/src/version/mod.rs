@@ -20,7 +20,8 @@
 //! A position is the GSN of a commit, or the number of the commit ([`CommitOrder`]).
 //!
 //! *Write.* The leaf is latched. The value is kept, or published, before the page changes. If the
-//! transaction has a node of the key, that one has the older value.
+//! transaction has a node of the key, that one has the older value. A transaction that has
+//! published one value, or deletes a record, publishes all of them.
 //!
 //! *Publish.* The thread that opens a snapshot while there is none first lets every later change
 //! publish its version at once. Then it publishes what the running transactions keep, each under
@@ -55,9 +56,9 @@
 //! read in this order; [`Registry`](registry) says why. What follows from a commit at position g
 //! may happen when g is reclaimable: the versions are freed; the ghosts are purged; overflow chains
 //! and trees of dropped tables are freed (`txn_state/deferred_free.rs`). A ghost may be purged when
-//! no version of its key has a writer beyond the reclaimable position. Of the versions that
-//! transactions keep, those of deletions are counted, by a hash of the key: without a later
-//! deletion the slot would not be a ghost. Where the count is not zero, the purge is postponed.
+//! no value of its key has a writer beyond the reclaimable position. The versions of deletions are
+//! always published: without a later deletion the slot would not be a ghost, so what transactions
+//! keep does not matter here.
 //!
 //! # Pruning
 //! A node is the value of the snapshots from the position of the next older node's writer up to,
@@ -84,7 +85,7 @@ mod writer;
 pub(crate) use buckets::Version;
 pub(crate) use node::Before;
 pub(crate) use registry::{CommitOrder, OpenSnapshot};
-pub(crate) use store::{Cleanup, Ghost, SlotNeed, TxnVersions, VersionStore};
+pub(crate) use store::{Cleanup, Ghost, TxnVersions, VersionStore};
 
 /// Parts of what many threads change. A model has few threads, and small stacks.
 const STRIPES: usize = if cfg!(duramen_loom) { 1 } else { 32 };

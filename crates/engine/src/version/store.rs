@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, OnceLock, Striped};
 use duramen_types::{Gsn, TableId, planted};
@@ -14,7 +14,6 @@ use super::kept::{Entry, Kept};
 use super::node::Before;
 use super::registry::{CommitOrder, OpenSnapshot, Registry};
 use super::writer::{Outcome, Writer};
-use crate::lock::LockId;
 use crate::record::Tree;
 
 /// Retired transactions that one commit frees, at most.
@@ -26,9 +25,6 @@ const LIMIT_EVERY: usize = 32;
 
 /// A transaction keeps no more bytes than this to itself.
 const MOST_KEPT: usize = if cfg!(duramen_loom) { 100 } else { 16 << 10 };
-
-/// The logarithm of the number of counters of kept deletions.
-const DELETION_BITS: u32 = if cfg!(duramen_loom) { 0 } else { 14 };
 
 /// The versions of one running transaction. The store knows of them from the first one on.
 #[derive(Debug, Default)]
@@ -110,17 +106,6 @@ pub(crate) struct Due {
     pub(crate) has_frees: bool,
 }
 
-/// Whether snapshots may need the slot of a ghost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SlotNeed {
-    /// None needs it.
-    Nobody,
-    /// Some need it because of a later deletion, after which the ghost will be purged.
-    Later,
-    /// It is not known, because a transaction that has deleted something keeps its versions.
-    Unknown,
-}
-
 /// The versions of all records, and the snapshots that need them.
 #[derive(Debug)]
 pub(crate) struct VersionStore {
@@ -135,12 +120,11 @@ pub(crate) struct VersionStore {
     /// Whether transactions publish their versions: a snapshot is open, or being opened. Stored
     /// under the mutex.
     publishes: AtomicBool,
-    opening: Mutex<()>,
+    /// Whether all versions are published. Locked to open and to close snapshots.
+    opening: Mutex<bool>,
     /// The transactions that have versions, and others.
     running: Mutex<Vec<Arc<Mutex<Running>>>>,
     retired: Striped<Mutex<Stripe>, STRIPES>,
-    /// How many deletions transactions keep to themselves, by a hash of the record.
-    deletions: Box<[AtomicU32]>,
     registry: Registry,
 }
 
@@ -158,7 +142,6 @@ impl VersionStore {
     }
 
     pub(super) fn with_buckets(order: CommitOrder, limit: u64, bits: u32, is_on: bool) -> Self {
-        let counters = if is_on { 1_usize << DELETION_BITS } else { 0 };
         Self {
             is_on,
             bits,
@@ -168,7 +151,6 @@ impl VersionStore {
             opening: Mutex::default(),
             running: Mutex::default(),
             retired: Striped::default(),
-            deletions: (0..counters).map(|_| AtomicU32::new(0)).collect(),
             registry: Registry::new(order),
         }
     }
@@ -181,10 +163,6 @@ impl VersionStore {
 
     pub(super) fn buckets(&self) -> &Buckets {
         self.buckets.get_or_init(|| Buckets::new(self.bits))
-    }
-
-    fn deletions_like(&self, table: TableId, key: &[u8]) -> &AtomicU32 {
-        &self.deletions[LockId::record(table, key).bucket(DELETION_BITS)]
     }
 
     /// Makes the versions of a new context known to those who open snapshots.
@@ -201,8 +179,9 @@ impl VersionStore {
         new
     }
 
-    /// Keeps the value of a record before a change of a transaction, which may be its deletion. The
-    /// caller holds the leaf's latch and the record's lock.
+    /// Keeps the value of a record before a change of a transaction. The caller holds the leaf's
+    /// latch and the record's lock. The value before a deletion is published in any case: whoever
+    /// purges the ghost looks for it.
     #[inline]
     pub(crate) fn push(
         &self,
@@ -215,15 +194,12 @@ impl VersionStore {
         if !self.is_on {
             return;
         }
-        let entry = Entry { table, key, before, is_deletion };
+        let entry = Entry { table, key, before };
         let Running { outcome, versions } = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
-        let keeps = versions.writer.is_none() && versions.kept.len() < MOST_KEPT;
+        let keeps = !is_deletion && versions.writer.is_none() && versions.kept.len() < MOST_KEPT;
         // A thread that opens a snapshot sees what is kept before it locks this, and what is pushed
         // later sees that snapshot.
         if keeps && !self.publishes.load(Ordering::Acquire) {
-            if is_deletion {
-                self.deletions_like(table, key).fetch_add(1, Ordering::Relaxed);
-            }
             versions.kept.add(entry);
             return;
         }
@@ -238,18 +214,15 @@ impl VersionStore {
             let writer = Arc::new(Writer::with(outcome));
             for entry in kept.entries() {
                 buckets.extend(self.buckets().add(&writer, entry, &self.registry));
-                if entry.is_deletion {
-                    // Whoever sees it uncounted sees the node.
-                    self.deletions_like(entry.table, entry.key).fetch_sub(1, Ordering::Release);
-                }
             }
             kept.clear();
             writer
         })
     }
 
-    /// Publishes what transactions keep.
+    /// Publishes what transactions keep, except what no snapshot will need.
     fn publish_all(&self) {
+        let until = self.reclaimable();
         let running = self.running.lock().clone();
         for one in running {
             let Running { outcome, versions } = &mut *one.lock();
@@ -260,8 +233,8 @@ impl VersionStore {
         }
         // Behind the running ones: a transaction that was not among them is here.
         for stripe in self.retired.iter() {
-            for Retired { outcome, versions, .. } in &mut stripe.lock().queue {
-                if !versions.kept.is_empty() {
+            for Retired { outcome, versions, cleanup } in &mut stripe.lock().queue {
+                if !versions.kept.is_empty() && cleanup.at > until {
                     reach(Probe::RetiredPublished);
                     self.publish(*outcome, versions);
                 }
@@ -272,11 +245,6 @@ impl VersionStore {
     /// Drops the versions of a transaction.
     fn drop_versions(&self, versions: &mut Versions) {
         let Versions { kept, writer, buckets } = versions;
-        if kept.has_deletions() {
-            for entry in kept.entries().filter(|entry| entry.is_deletion) {
-                self.deletions_like(entry.table, entry.key).fetch_sub(1, Ordering::Release);
-            }
-        }
         kept.clear();
         if let Some(writer) = writer.take() {
             self.buckets().free(&writer, buckets);
@@ -424,26 +392,21 @@ impl VersionStore {
         self.registry.positions().0.iter().any(|open| *open < at)
     }
 
-    /// Returns whether a snapshot may need the slot of this key, although it is a ghost. The caller
-    /// holds the leaf's latch.
-    pub(crate) fn needs_slot(&self, table: TableId, key: &[u8]) -> SlotNeed {
-        if !self.is_on || planted!(GhostPurgedUnderSnapshot) {
-            return SlotNeed::Nobody;
-        }
-        if self.deletions_like(table, key).load(Ordering::Acquire) > 0 {
-            return SlotNeed::Unknown;
-        }
-        let is_needed = self.buckets.get().is_some_and(|buckets| buckets.has_needed(table, key, || self.reclaimable()));
-        if is_needed { SlotNeed::Later } else { SlotNeed::Nobody }
+    /// Returns whether a snapshot may need the slot of this key, although it is a ghost. If so, the
+    /// ghost is purged after a later deletion. The caller holds the leaf's latch.
+    pub(crate) fn needs_slot(&self, table: TableId, key: &[u8]) -> bool {
+        let Some(buckets) = self.buckets.get().filter(|_| !planted!(GhostPurgedUnderSnapshot)) else { return false };
+        buckets.has_needed(table, key, || self.reclaimable())
     }
 
     /// Opens a snapshot of what is committed durably.
     pub(crate) fn open(&self) -> Arc<OpenSnapshot> {
-        let _only_one = self.opening.lock();
-        if !self.publishes.load(Ordering::Relaxed) {
+        let mut are_published = self.opening.lock();
+        if !*are_published {
             // The position is chosen when all versions that it may need are published.
             self.publishes.store(true, Ordering::Release);
             self.publish_all();
+            *are_published = true;
         }
         self.registry.open()
     }
@@ -452,8 +415,9 @@ impl VersionStore {
     pub(crate) fn close(&self, snapshot: &Arc<OpenSnapshot>) {
         self.registry.close(snapshot);
         {
-            let _only_one = self.opening.lock();
+            let mut are_published = self.opening.lock();
             if self.registry.count() == 0 {
+                *are_published = false;
                 self.publishes.store(false, Ordering::Relaxed);
             }
         }

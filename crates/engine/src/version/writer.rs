@@ -28,7 +28,7 @@ pub(super) enum Outcome {
 }
 
 /// The position of the commit above the tag, and the turn. Only the transaction itself stores to
-/// it.
+/// it, behind whoever has created it.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     word: AtomicU64,
