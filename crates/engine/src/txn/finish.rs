@@ -26,7 +26,7 @@ use crate::timestamp::Timestamp;
 use crate::txn_state::context_pool::Context;
 use crate::txn_state::log::Mark;
 use crate::txn_state::undo::undo_to;
-use crate::version::{Cleanup, Ghost};
+use crate::version::{Cleanup, Due, Ghost};
 
 impl Txn {
     /// Makes the transaction's changes permanent and visible. When this returns, they survive any
@@ -297,8 +297,8 @@ fn retire(engine: &Engine, context: &mut Context, at: Gsn, ghosts: Vec<Ghost>, f
     let most = PURGED.max(2 * ghosts.len());
     let cleanup = Cleanup { at, first: context.log.first(), ghosts, has_frees: !frees.is_empty() };
     engine.deferred_frees.note_dropped(&frees);
-    engine.versions.retire(&mut context.versions, cleanup);
-    let due = engine.versions.collect(most);
+    let is_time = engine.versions.retire(&mut context.versions, cleanup);
+    let due = if is_time { engine.versions.collect(most) } else { Due::default() };
     if !due.ghosts.is_empty() {
         engine.purging().purge(&mut context.locks, due.ghosts);
     }

@@ -85,7 +85,7 @@ mod writer;
 pub(crate) use buckets::Version;
 pub(crate) use node::Before;
 pub(crate) use registry::{CommitOrder, OpenSnapshot};
-pub(crate) use store::{Cleanup, Ghost, TxnVersions, VersionStore};
+pub(crate) use store::{Cleanup, Due, Ghost, TxnVersions, VersionStore};
 
 /// Parts of what many threads change. A model has few threads, and small stacks.
 const STRIPES: usize = if cfg!(duramen_loom) { 1 } else { 32 };

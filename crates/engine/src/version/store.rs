@@ -19,6 +19,10 @@ use crate::record::Tree;
 /// Retired transactions that one commit frees, at most.
 const FREED_AT_ONCE: usize = 64;
 
+/// Commits that have nothing to clear away free versions whenever the queue of a stripe has grown
+/// by this many transactions.
+const FREE_EVERY: usize = 16;
+
 /// The memory is compared with its limit whenever the queue of a stripe has grown by this many
 /// transactions.
 const LIMIT_EVERY: usize = 32;
@@ -90,10 +94,14 @@ struct Stripe {
 }
 
 impl Stripe {
-    /// Adds a transaction; returns whether the memory should be compared with its limit.
-    fn add(&mut self, retired: Retired) -> bool {
+    /// Adds a transaction; returns whether something should be freed, and whether the memory should
+    /// be compared with its limit.
+    fn add(&mut self, retired: Retired) -> (bool, bool) {
+        let is_clear = self.ghosts.is_empty() && !self.has_frees;
+        let leaves_nothing = retired.cleanup.ghosts.is_empty() && !retired.cleanup.has_frees;
         self.queue.push_back(retired);
-        self.queue.len().is_multiple_of(LIMIT_EVERY)
+        let len = self.queue.len();
+        (!(is_clear && leaves_nothing) || len.is_multiple_of(FREE_EVERY), len.is_multiple_of(LIMIT_EVERY))
     }
 }
 
@@ -305,10 +313,11 @@ impl VersionStore {
         self.drop_versions(versions);
     }
 
-    /// Takes over the versions of a committed transaction.
-    pub(crate) fn retire(&self, txn: &mut TxnVersions, cleanup: Cleanup) {
+    /// Takes over the versions of a committed transaction. Returns whether it is time to free some
+    /// (see [`Self::collect`]).
+    pub(crate) fn retire(&self, txn: &mut TxnVersions, cleanup: Cleanup) -> bool {
         let stripe = self.retired.own().1;
-        let is_time = match &txn.0 {
+        let (is_time_to_free, is_time_to_compare) = match &txn.0 {
             Some(running) => {
                 // Both at a time: a thread that opens a snapshot looks here, and then there.
                 let mut running = running.lock();
@@ -319,9 +328,10 @@ impl VersionStore {
             }
             None => stripe.lock().add(Retired { outcome: Outcome::Active, versions: Versions::default(), cleanup }),
         };
-        if is_time {
+        if is_time_to_compare {
             self.keep_limit();
         }
+        is_time_to_free
     }
 
     /// Frees versions that the calling thread, or one that shares its stripe, has retired and that
