@@ -102,7 +102,7 @@ pub(super) fn open(
     };
     let pages = FilePages::new(Arc::clone(&data), double_write, Some(versions), Arc::clone(&rule))?;
     let pages: Arc<dyn PageStore> = match tier {
-        Some(tier) => Arc::new(TieredPages::new(pages, tier)),
+        Some(tier) => Arc::new(TieredPages::new(pages, tier)?),
         None => Arc::new(pages),
     };
     let pool = Pool::new(config, pages, PreBlockHook::new(move || rule.before_blocking()))?;

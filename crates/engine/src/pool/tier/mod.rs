@@ -31,6 +31,9 @@
 //! the medium, though a process that starts then reads the later ones. So after a power cut a
 //! version may be found that left the tier long before. The recorded versions (`versions.rs`) tell:
 //! what is older than they say does not count, and recovery repeats whatever they do not cover.
+//! Recovery may write the very version that the failed sync lost, into another slot. The next
+//! opening finds it in two slots, and only one of them has it on the medium. So opening writes again
+//! what it finds in more than one slot (`Slots::write_again`).
 //!
 //! A damaged slot is no page. Its page is then found in an older version, or not in the tier; the
 //! recorded versions tell that, too, and a reader gets an error. The same holds for a slot that
@@ -92,17 +95,21 @@ struct Counters {
 
 impl TieredPages {
     /// Puts a tier above `file`, which has space for the pages in it.
-    pub(crate) fn new(file: FilePages, tier: FoundTier) -> Self {
+    ///
+    /// # Errors
+    /// Those of writing again what several slots hold.
+    pub(crate) fn new(file: FilePages, tier: FoundTier) -> Result<Self, PoolError> {
         let FoundTier { slots, contents } = tier;
+        slots.write_again(&contents.repeated())?;
         let is_old = |found: &Found| !planted!(OlderVersionWins) && found.gsn < file.least(found.page, false);
         let is_newer = |a: &Found, b: &Found| if planted!(OlderVersionWins) { a.gsn < b.gsn } else { a.gsn > b.gsn };
-        Self {
+        Ok(Self {
             map: Mutex::new(Map::new(slots.count(), &contents, is_old, is_newer)),
             file,
             slots,
             writing: Mutex::new(Writing { leaving: Batch::new(), is_drained: false }),
             counters: Counters::default(),
-        }
+        })
     }
 
     /// Writes the coldest pages to the data file, and frees their slots. A page that is damaged or

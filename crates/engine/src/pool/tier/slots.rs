@@ -16,6 +16,8 @@
 //! checksum tells whether it is whole. Anything else in a slot is not a page: a write that a crash
 //! tore, an erased page, or nothing yet.
 
+use std::collections::HashMap;
+
 use duramen_io::{AlignedBuf, File};
 use duramen_sync::Arc;
 use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c};
@@ -71,6 +73,19 @@ pub(super) struct Contents {
     pub(super) pages: Vec<Found>,
     /// The slots that cannot be read at present.
     pub(super) unreadable: Vec<Slot>,
+}
+
+impl Contents {
+    /// Returns the slots whose page another slot has in the same version.
+    pub(super) fn repeated(&self) -> Vec<Slot> {
+        let mut slots_of: HashMap<(PageId, Gsn), Vec<Slot>> = HashMap::new();
+        for found in &self.pages {
+            slots_of.entry((found.page, found.gsn)).or_default().push(found.slot);
+        }
+        let mut repeated: Vec<Slot> = slots_of.into_values().filter(|slots| slots.len() > 1).flatten().collect();
+        repeated.sort_unstable();
+        repeated
+    }
 }
 
 /// The slots of a tier and what they hold.
@@ -245,6 +260,22 @@ impl Slots {
     pub(super) fn write<'p>(&self, pages: impl Iterator<Item = (Slot, &'p [u8])>) -> Result<(), PoolError> {
         let writes: Vec<(u64, &[u8])> = pages.map(|(slot, bytes)| (self.offset(slot), bytes)).collect();
         Ok(self.file.write_batch(&writes)?)
+    }
+
+    /// Writes what the slots hold again, durably: reading it does not prove that it is on the
+    /// medium. A crash does no harm, because a slot that has it already stays as it is.
+    pub(super) fn write_again(&self, slots: &[Slot]) -> Result<(), PoolError> {
+        if slots.is_empty() {
+            return Ok(());
+        }
+        for some in slots.chunks(CHUNK as usize) {
+            let mut bytes = AlignedBuf::zeroed(some.len() * PAGE_SIZE);
+            let mut reads: Vec<(Slot, &mut [u8])> =
+                some.iter().copied().zip(bytes.chunks_exact_mut(PAGE_SIZE)).collect();
+            self.read(&mut reads)?;
+            self.write(some.iter().copied().zip(bytes.chunks_exact(PAGE_SIZE)))?;
+        }
+        self.sync()
     }
 
     /// Makes the slots hold no page.

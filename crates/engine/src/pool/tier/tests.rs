@@ -42,7 +42,7 @@ fn above_file(disk: &SimDisk, tier: FoundTier) -> TieredPages {
     let versions = Versions::open(open(disk, "versions"), [3; 16], data.len().unwrap()).unwrap();
     let file = FilePages::new(data, open(disk, "doublewrite"), Some(versions), Arc::new(NoLog)).unwrap();
     disk.sync_directory("").unwrap();
-    TieredPages::new(file, tier)
+    TieredPages::new(file, tier).unwrap()
 }
 
 /// Writes these pages in these versions.
@@ -332,6 +332,27 @@ fn former_contents_of_a_slot_do_not_count() {
     for seed in 0..40 {
         assert_eq!(version(&tier(&disk.crash_image(&CrashChoice::Random(seed)), 16), 1), 2);
     }
+}
+
+/// A sync fails; the next process writes the same version again, into another slot; the one after it
+/// finds both, uses the free slots for other pages, and the power goes off.
+///
+/// Regression: of a version in two slots, that counted which a failed sync had lost, and the other
+/// slot was used again.
+#[test]
+fn a_version_that_was_written_twice_is_not_lost() {
+    let disk = SimDisk::new(13);
+    {
+        let tier = tier(&disk, 16);
+        disk.fail_at(disk.operations() + 1, Fault::FailedSync, false);
+        try_write(&tier, [(1, 5)]).unwrap_err();
+        disk.clear_faults();
+    }
+    write(&tier(&disk, 16), [(1, 5)]);
+    let tier_after = tier(&disk, 16);
+    (100..115).for_each(|page| write(&tier_after, [(page, 1)]));
+    let tier_at_last = tier(&disk.crash_image(&CrashChoice::Nothing), 16);
+    assert_eq!(version(&tier_at_last, 1), 5);
 }
 
 #[cfg(duramen_planted)]
