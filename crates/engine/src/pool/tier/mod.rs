@@ -32,8 +32,8 @@
 //! version may be found that left the tier long before. The recorded versions (`versions.rs`) tell:
 //! what is older than they say does not count, and recovery repeats whatever they do not cover.
 //! Recovery may write the very version that the failed sync lost, into another slot. The next
-//! opening finds it in two slots, and only one of them has it on the medium. So opening writes again
-//! what it finds in more than one slot (`Slots::write_again`).
+//! opening finds it in two slots, and only one of them has it on the medium. So opening writes
+//! again what it finds in more than one slot (`Slots::write_again`).
 //!
 //! A damaged slot is no page. Its page is then found in an older version, or not in the tier; the
 //! recorded versions tell that, too, and a reader gets an error. The same holds for a slot that

@@ -334,8 +334,8 @@ fn former_contents_of_a_slot_do_not_count() {
     }
 }
 
-/// A sync fails; the next process writes the same version again, into another slot; the one after it
-/// finds both, uses the free slots for other pages, and the power goes off.
+/// A sync fails; the next process writes the same version again, into another slot; the one after
+/// it finds both, uses the free slots for other pages, and the power goes off.
 ///
 /// Regression: of a version in two slots, that counted which a failed sync had lost, and the other
 /// slot was used again.
