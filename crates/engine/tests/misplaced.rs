@@ -129,6 +129,25 @@ fn an_older_page_is_refused() {
     }
 }
 
+/// The same operations made this page in another database: only its values were wrong.
+#[test]
+fn a_page_of_another_database_is_refused() {
+    for instant_recovery in [false, true] {
+        let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        put(home.path(), 0..1_000, 1);
+        put(other.path(), 0..1_000, 2);
+        let data = home.path().join("data");
+        let mut pages = std::fs::read(&data).unwrap();
+        let foreign = std::fs::read(other.path().join("data")).unwrap();
+        let leaf = (3..).find(|page| pages[page * PAGE + 4] == 2 && foreign[page * PAGE + 4] == 2).unwrap();
+        pages[leaf * PAGE..][..PAGE].copy_from_slice(&foreign[leaf * PAGE..][..PAGE]);
+        std::fs::write(&data, pages).unwrap();
+        let error = limited(move || read(home.path(), instant_recovery)).map(|rows| rows[0]).unwrap_err();
+        assert!(matches!(&error, Error::Corrupt { page: Some(page), .. } if page.get() == leaf as u64), "{error}");
+        assert!(error.to_string().contains("another database"), "{error}");
+    }
+}
+
 /// Opening wrote the pages of an older double-write area over newer ones.
 #[test]
 fn an_older_double_write_area_does_no_harm_to_a_closed_database() {

@@ -28,7 +28,7 @@ use super::{CHUNK_PAGES, CopyProgress, first_log, of_copy};
 use crate::checkpoint::control::{CONTROL, Control, ControlFile, SeveralLogs};
 use crate::error::{Error, Result};
 use crate::open::files::{DATA, DOUBLE_WRITE, clear, named, new_identity};
-use crate::page::{self, PageDefect};
+use crate::page::{self, DatabaseTag, PageDefect};
 use crate::pool::Stamp;
 use crate::timestamp::Timestamp;
 
@@ -177,9 +177,10 @@ impl Restore {
 
         mark(target)?;
         let total = manifest.data_bytes;
-        copy_pages(&*self.backup, target, total, |copied| progress(CopyProgress { copied, pages: total }))?;
-        target.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
         let stamp = Stamp { database: new_identity(target), generation: 1 };
+        let tag = DatabaseTag::of(&stamp.database);
+        copy_pages(&*self.backup, target, tag, total, |copied| progress(CopyProgress { copied, pages: total }))?;
+        target.open(DOUBLE_WRITE, OpenMode::CreateNew)?;
         stamp.write(&*target.open(DATA, OpenMode::Existing)?)?;
         let Stamp { database, generation } = stamp;
         let mut before = total;
@@ -276,8 +277,14 @@ fn mark(target: &dyn Disk) -> Result<()> {
     Ok(target.sync_directory("")?)
 }
 
-/// Copies the backup's pages, and checks each of them.
-fn copy_pages(backup: &dyn Disk, target: &dyn Disk, bytes: u64, mut progress: impl FnMut(u64)) -> Result<()> {
+/// Copies the backup's pages, checks each of them, and makes it one of the new database.
+fn copy_pages(
+    backup: &dyn Disk,
+    target: &dyn Disk,
+    database: DatabaseTag,
+    bytes: u64,
+    mut progress: impl FnMut(u64),
+) -> Result<()> {
     let (from, to) = (backup.open(DATA, OpenMode::Existing)?, target.open(DATA, OpenMode::CreateNew)?);
     let mut buffer = AlignedBuf::zeroed(CHUNK_PAGES as usize * PAGE_SIZE);
     let mut at = 0;
@@ -285,10 +292,11 @@ fn copy_pages(backup: &dyn Disk, target: &dyn Disk, bytes: u64, mut progress: im
         let len = (bytes - at).min(buffer.len() as u64) as usize;
         let chunk = &mut buffer[..len];
         from.read_at(chunk, at)?;
-        for (index, bytes) in chunk.chunks_exact(PAGE_SIZE).enumerate() {
+        for (index, bytes) in chunk.chunks_exact_mut(PAGE_SIZE).enumerate() {
             let id = PageId::new(at / PAGE_SIZE as u64 + index as u64);
             match page::verify(bytes, id) {
-                Ok(()) | Err(PageDefect::Blank) => {}
+                Ok(()) => page::seal(bytes, database),
+                Err(PageDefect::Blank) => {}
                 Err(defect) => {
                     let offset = id.get() * PAGE_SIZE as u64;
                     return Err(Error::Corrupt {

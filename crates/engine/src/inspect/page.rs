@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_leaf_is_reported_with_fences_and_slots() {
         let mut bytes = leaf();
-        page::seal(&mut bytes);
+        page::seal(&mut bytes, page::DatabaseTag::of(&[3; 16]));
         let report = report(PageId::new(9), &bytes);
         assert!(report.checksum_ok && report.defects.is_empty(), "{report}");
         let text = report.to_string();

@@ -11,7 +11,7 @@ use crate::checkpoint::control::{Control, ControlFile, SchemeId, SeveralLogs};
 use crate::checkpoint::tables::first_checkpoint;
 use crate::error::Result;
 use crate::options::Options;
-use crate::page::{self, bitmap};
+use crate::page::{self, DatabaseTag, bitmap};
 use crate::pool::Stamp;
 use crate::record::Kind;
 use crate::storage::catalog::CATALOG;
@@ -32,8 +32,9 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
     data.allocate(INITIAL_PAGES * PAGE_SIZE as u64)?;
     let mut bitmap = blank_bitmap(0);
     bitmap::set(&mut bitmap.page_mut(), CATALOG.root.get() as u32, true).expect("the bitmap is blank");
-    write_page(&*data, bitmap::bitmap_page(0), &bitmap)?;
-    write_page(&*data, CATALOG.root, &empty_root(CATALOG.root, CATALOG.table))?;
+    let tag = DatabaseTag::of(&database);
+    write_page(&*data, bitmap::bitmap_page(0), &bitmap, tag)?;
+    write_page(&*data, CATALOG.root, &empty_root(CATALOG.root, CATALOG.table), tag)?;
     let stamp = Stamp { database, generation: 1 };
     stamp.write(&*data)?;
     data.sync()?;
@@ -72,9 +73,9 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
     Ok(())
 }
 
-fn write_page(data: &dyn File, id: PageId, page: &[u8]) -> Result<()> {
+fn write_page(data: &dyn File, id: PageId, page: &[u8], database: DatabaseTag) -> Result<()> {
     let mut buffer = AlignedBuf::zeroed(PAGE_SIZE);
     buffer.copy_from_slice(page);
-    page::seal(&mut buffer);
+    page::seal(&mut buffer, database);
     Ok(data.write_at(&[&buffer], id.get() * PAGE_SIZE as u64)?)
 }

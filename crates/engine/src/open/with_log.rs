@@ -11,6 +11,7 @@ use super::tier;
 use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
 use crate::error::Result;
 use crate::options::Options;
+use crate::page::DatabaseTag;
 use crate::pool::{FilePages, FoundArea, FoundTier, PageStore, Pool, PoolConfig, TieredPages, Versions, WalRule};
 use crate::pre_block_hook::PreBlockHook;
 use crate::recovery;
@@ -100,7 +101,8 @@ pub(super) fn open(
         dirty_pages: options.dirty_pages,
         ..PoolConfig::default()
     };
-    let pages = FilePages::new(Arc::clone(&data), double_write, Some(versions), Arc::clone(&rule))?;
+    let tag = DatabaseTag::of(&control.database);
+    let pages = FilePages::new(Arc::clone(&data), tag, double_write, Some(versions), Arc::clone(&rule))?;
     let pages: Arc<dyn PageStore> = match tier {
         Some(tier) => Arc::new(TieredPages::new(pages, tier)?),
         None => Arc::new(pages),

@@ -11,7 +11,7 @@
 //! | 8 | 8 | GSN of the last log record applied to the page |
 //! | 16 | 8 | page id |
 //! | 24 | 4 | id of the table the page belongs to, 0 if none |
-//! | 28 | 4 | reserved, zero |
+//! | 28 | 4 | tag of the database, 0 if a program wrote the page that knew no tags; valid only on disk |
 //!
 //! What follows depends on the type; [`node`] describes leaves and inner nodes.
 
@@ -37,7 +37,9 @@ pub(crate) use node_mut::NodeMut;
 pub(crate) use page_mut::{PageBuf, PageMut};
 pub(crate) use split::{build_right, merge_fits, merge_into, merged_size, split_point, split_point_for};
 
-use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c_append, planted};
+use std::num::NonZeroU32;
+
+use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c, crc32c_append, planted};
 
 /// Size of the header that all pages share, in bytes.
 pub(crate) const PAGE_HEADER_SIZE: usize = 32;
@@ -51,6 +53,19 @@ const GSN: usize = 8;
 pub(crate) const GSN_OFFSET: u64 = GSN as u64;
 const PAGE_ID: usize = 16;
 const TABLE_ID: usize = 24;
+const DATABASE_TAG: usize = 28;
+
+/// Stands for a database in each of its pages on disk, so that a page of another database is not
+/// taken for one of this database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DatabaseTag(NonZeroU32);
+
+impl DatabaseTag {
+    /// Returns the tag of the database with this id. Zero is the tag of no database.
+    pub(crate) fn of(database: &[u8; 16]) -> Self {
+        Self(NonZeroU32::new(crc32c(database)).unwrap_or(NonZeroU32::MAX))
+    }
+}
 
 /// The contents of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +120,9 @@ pub(crate) enum PageDefect {
         /// The page id in the header.
         found: PageId,
     },
+    /// The page is intact, but another database wrote it.
+    #[error("a page of another database is in its place")]
+    OtherDatabase,
     /// The type byte has no meaning.
     #[error("the page has the unknown type {found}")]
     BadType {
@@ -173,9 +191,11 @@ pub(crate) fn init_header(page: &mut PageMut<'_>, ty: PageType, level: u8, id: P
     page.put_field(TABLE_ID, table.get().to_le_bytes());
 }
 
-/// Writes the checksum into a copy of the page: the last step before the copy goes to disk.
-pub(crate) fn seal(page: &mut [u8]) {
+/// Writes the tag of the database and the checksum into a copy of the page: the last step before
+/// the copy goes to disk.
+pub(crate) fn seal(page: &mut [u8], database: DatabaseTag) {
     assert_eq!(page.len(), PAGE_SIZE);
+    page[DATABASE_TAG..PAGE_HEADER_SIZE].copy_from_slice(&database.0.get().to_le_bytes());
     let checksum = checksum(page, page_id(page));
     page[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
 }
@@ -210,6 +230,18 @@ pub(crate) fn verify(page: &[u8], id: PageId) -> Result<(), PageDefect> {
     match page_type(page) {
         Some(_) => Ok(()),
         None => Err(PageDefect::BadType { found: page[TYPE] }),
+    }
+}
+
+/// Checks that this database wrote `page`, which is as it was sealed. A page without a tag passes:
+/// a program that knew no tags wrote it.
+///
+/// # Errors
+/// [`PageDefect::OtherDatabase`].
+pub(crate) fn verify_database(page: &[u8], database: DatabaseTag) -> Result<(), PageDefect> {
+    match NonZeroU32::new(u32_at(page, DATABASE_TAG)) {
+        Some(found) if found != database.0 => Err(PageDefect::OtherDatabase),
+        _ => Ok(()),
     }
 }
 

@@ -68,8 +68,12 @@ fn verify_tells_the_defects_apart() {
     let id = PageId::new(10);
     assert_eq!(verify(&page, id), Err(PageDefect::Blank));
     page = leaf(None, None);
-    seal(&mut page);
+    let (own, other) = (DatabaseTag::of(&[3; 16]), DatabaseTag::of(&[4; 16]));
+    assert_eq!(verify_database(&page, own), Ok(()), "it has no tag");
+    seal(&mut page, own);
     assert_eq!(verify(&page, id), Ok(()));
+    assert_eq!(verify_database(&page, own), Ok(()));
+    assert_eq!(verify_database(&page, other), Err(PageDefect::OtherDatabase));
     assert_eq!(verify(&page, PageId::new(11)), Err(PageDefect::WrongPage { found: id }));
     for damaged in [0, 4, 17, 4000, PAGE_SIZE - 1] {
         page[damaged] ^= 0x10;
@@ -77,7 +81,7 @@ fn verify_tells_the_defects_apart() {
         page[damaged] ^= 0x10;
     }
     page[TYPE] = 9;
-    seal(&mut page);
+    seal(&mut page, own);
     assert_eq!(verify(&page, id), Err(PageDefect::BadType { found: 9 }));
 }
 

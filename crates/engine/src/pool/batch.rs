@@ -6,7 +6,7 @@
 use duramen_io::AlignedBuf;
 use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId};
 
-use crate::page;
+use crate::page::{self, DatabaseTag};
 
 /// Largest number of pages in a batch.
 pub(super) const BATCH_PAGES: usize = 128;
@@ -63,11 +63,11 @@ impl Batch {
         self.ids.push(id);
     }
 
-    /// Seals every page with its checksum.
-    pub(super) fn seal(&mut self) {
+    /// Seals every page as one of this database.
+    pub(super) fn seal(&mut self, database: DatabaseTag) {
         for (page, id) in self.bytes[HEADER..].chunks_exact_mut(PAGE_SIZE).zip(&self.ids) {
             assert_eq!(page::page_id(page), *id, "a frame holds another page than it says");
-            page::seal(page);
+            page::seal(page, database);
         }
     }
 

@@ -18,11 +18,13 @@ use super::growth::Growth;
 use super::page_store::{PageStore, PageWriter, WalRule};
 use super::versions::Versions;
 use super::{PoolError, Stamp};
-use crate::page::{self, PageDefect};
+use crate::page::{self, DatabaseTag, PageDefect};
 
 /// The pages of a data file.
 pub(crate) struct FilePages {
     data: Arc<dyn File>,
+    /// The database whose pages these are.
+    database: DatabaseTag,
     growth: Growth,
     /// The double-write area. Locked while pages are written there and in place.
     area: Mutex<Area>,
@@ -34,13 +36,14 @@ pub(crate) struct FilePages {
 }
 
 impl FilePages {
-    /// Uses `data`, with `doublewrite` as its double-write area. The pages of that area must have
+    /// Uses `data` of this database, with `doublewrite` as its double-write area. The pages of that area must have
     /// been put back ([`FoundArea`](super::FoundArea)).
     ///
     /// # Errors
     /// Those of the disk.
     pub(crate) fn new(
         data: Arc<dyn File>,
+        database: DatabaseTag,
         doublewrite: Arc<dyn File>,
         versions: Option<Versions>,
         wal_rule: Arc<dyn WalRule>,
@@ -51,6 +54,7 @@ impl FilePages {
             versions,
             log_end: wal_rule.end(),
             data,
+            database,
             wal_rule,
         })
     }
@@ -74,6 +78,11 @@ impl FilePages {
         }
     }
 
+    /// Returns the database whose pages these are.
+    pub(super) fn database(&self) -> DatabaseTag {
+        self.database
+    }
+
     /// Returns the end of the log when this value was made.
     pub(super) fn log_end(&self) -> Gsn {
         self.log_end
@@ -88,6 +97,19 @@ impl FilePages {
             least
         } else {
             Gsn::ZERO
+        }
+    }
+
+    /// Checks that the bytes are this page as this database wrote it.
+    fn is_sealed(&self, bytes: &[u8], id: PageId) -> Result<(), PageDefect> {
+        page::verify(bytes, id)?;
+        page::verify_database(bytes, self.database)
+    }
+
+    fn is_whole(&self, bytes: &[u8], id: PageId) -> Result<(), PageDefect> {
+        match self.is_sealed(bytes, id) {
+            Err(PageDefect::Blank) => Ok(()),
+            other => other,
         }
     }
 
@@ -114,7 +136,7 @@ impl PageStore for FilePages {
     /// since have grown past what was lost. A page must also not be older than its recorded
     /// version.
     fn verify(&self, id: PageId, was_written: bool, bytes: &[u8]) -> Result<(), PoolError> {
-        page::verify(bytes, id).map_err(|defect| {
+        self.is_sealed(bytes, id).map_err(|defect| {
             let damage = if defect == PageDefect::Blank { Damage::Blank } else { Damage::Other };
             self.corrupt(id, damage, defect.to_string())
         })?;
@@ -168,7 +190,7 @@ impl PageWriter for FilePages {
     }
 
     fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
-        batch.seal();
+        batch.seal(self.database);
         let mut area = self.area.lock();
         let room = area.make_room(batch.len())?;
         if batch.len() <= room {
@@ -190,7 +212,7 @@ impl PageWriter for FilePages {
         self.data.read_at(bytes, offset(first))?;
         let mut again = 0;
         for (id, page) in (first.get()..).map(PageId::new).zip(bytes.chunks_exact_mut(PAGE_SIZE)) {
-            if is_whole(page, id).is_ok() || planted!(BackupKeepsTornPages) {
+            if self.is_whole(page, id).is_ok() || planted!(BackupKeepsTornPages) {
                 continue;
             }
             again += 1;
@@ -198,7 +220,7 @@ impl PageWriter for FilePages {
                 let _nobody_writes = self.area.lock();
                 self.data.read_at(page, offset(id))?;
             }
-            is_whole(page, id).map_err(|defect| self.corrupt(id, Damage::Other, defect.to_string()))?;
+            self.is_whole(page, id).map_err(|defect| self.corrupt(id, Damage::Other, defect.to_string()))?;
         }
         Ok(again)
     }
@@ -215,11 +237,4 @@ impl fmt::Debug for FilePages {
 
 fn offset(id: PageId) -> u64 {
     id.get() * PAGE_SIZE as u64
-}
-
-fn is_whole(bytes: &[u8], id: PageId) -> Result<(), PageDefect> {
-    match page::verify(bytes, id) {
-        Err(PageDefect::Blank) => Ok(()),
-        other => other,
-    }
 }

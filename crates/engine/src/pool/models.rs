@@ -26,7 +26,7 @@ impl File for Pages {
         let id = PageId::new(offset / PAGE_SIZE as u64);
         self.in_frame.store(id.get(), Ordering::Relaxed);
         page::init_header(&mut PageMut::new(buf, &mut Lines::NONE), PageType::Leaf, 0, id, TableId::new(1));
-        page::seal(buf);
+        page::seal(buf, page::DatabaseTag::of(&[3; 16]));
         Ok(())
     }
 
@@ -91,7 +91,8 @@ fn model(ask: impl Fn(&Pool, &Pages) + Copy + Send + Sync + 'static) {
         let file = Arc::new(Pages { in_frame: AtomicU64::new(0) });
         let data = Arc::clone(&file) as Arc<dyn File>;
         let config = PoolConfig { frames: 1, ..PoolConfig::default() };
-        let store = FilePages::new(Arc::clone(&data), data, None, Arc::new(NoLog)).unwrap();
+        let store =
+            FilePages::new(Arc::clone(&data), page::DatabaseTag::of(&[3; 16]), data, None, Arc::new(NoLog)).unwrap();
         let pool = Pool::new(config, Arc::new(store), PreBlockHook::default()).unwrap();
         pool.find_or_load(ONE).unwrap();
         let other = {

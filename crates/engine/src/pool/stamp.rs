@@ -4,7 +4,7 @@ use duramen_io::{AlignedBuf, File};
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use crate::error::{Error, Result};
-use crate::page::{self, Lines, PageDefect, PageMut, PageType};
+use crate::page::{self, DatabaseTag, Lines, PageDefect, PageMut, PageType};
 
 /// The advice for a file that does not have the expected generation.
 pub(crate) const REMEDY: &str = "put the original file back if it still exists";
@@ -29,7 +29,7 @@ impl Stamp {
         page::init_header(&mut page, PageType::Stamp, 0, PageId::ZERO, TableId::ZERO);
         page.put(DATABASE, &self.database);
         page.put(GENERATION, &self.generation.to_le_bytes());
-        page::seal(&mut bytes);
+        page::seal(&mut bytes, DatabaseTag::of(&self.database));
         data.write_durable(&[&bytes], 0)
     }
 

@@ -126,7 +126,8 @@ impl<D: Disk> Fixture<D> {
         let data = disk.open("data", OpenMode::Existing)?;
         let doublewrite = disk.open("doublewrite", OpenMode::Existing)?;
         put_back(&*data, &*doublewrite)?;
-        let store = FilePages::new(data, doublewrite, None, Arc::clone(&log) as Arc<dyn WalRule>)?;
+        let database = crate::page::DatabaseTag::of(&[3; 16]);
+        let store = FilePages::new(data, database, doublewrite, None, Arc::clone(&log) as Arc<dyn WalRule>)?;
         Ok(Self { pool: Self::pool(config, Arc::new(store), &log)?, disk, log, memory: None })
     }
 

@@ -293,7 +293,7 @@ impl PageWriter for TieredPages {
         if writing.is_drained {
             return self.file.write(batch);
         }
-        batch.seal();
+        batch.seal(self.file.database());
         // A small tier takes a batch in parts.
         let at_once = BATCH_PAGES.min(self.slots.count() as usize / 2);
         let pages: Vec<(PageId, &[u8])> = batch.sealed().collect();

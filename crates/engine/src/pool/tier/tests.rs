@@ -3,7 +3,7 @@ use duramen_sync::Arc;
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::*;
-use crate::page::{self, Lines, PageMut, PageType};
+use crate::page::{self, DatabaseTag, Lines, PageMut, PageType};
 use crate::pool::Versions;
 
 /// A log that hardens at once, and whose end is far.
@@ -40,7 +40,9 @@ fn above_file(disk: &SimDisk, tier: FoundTier) -> TieredPages {
     let data = open(disk, "data");
     data.allocate(401 * PAGE_SIZE as u64).unwrap();
     let versions = Versions::open(open(disk, "versions"), [3; 16], data.len().unwrap()).unwrap();
-    let file = FilePages::new(data, open(disk, "doublewrite"), Some(versions), Arc::new(NoLog)).unwrap();
+    let file =
+        FilePages::new(data, DatabaseTag::of(&[3; 16]), open(disk, "doublewrite"), Some(versions), Arc::new(NoLog))
+            .unwrap();
     disk.sync_directory("").unwrap();
     TieredPages::new(file, tier).unwrap()
 }
@@ -109,6 +111,7 @@ fn a_drained_tier_is_needed_no_more() {
     write(&tier, [(3, 333)]);
     let file = FilePages::new(
         disk.open("data", OpenMode::Existing).unwrap(),
+        DatabaseTag::of(&[3; 16]),
         disk.open("doublewrite", OpenMode::Existing).unwrap(),
         None,
         Arc::new(NoLog),
