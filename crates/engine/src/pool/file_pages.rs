@@ -36,8 +36,8 @@ pub(crate) struct FilePages {
 }
 
 impl FilePages {
-    /// Uses `data` of this database, with `doublewrite` as its double-write area. The pages of that area must have
-    /// been put back ([`FoundArea`](super::FoundArea)).
+    /// Uses `data` of this database, with `doublewrite` as its double-write area. The pages of that
+    /// area must have been put back ([`FoundArea`](super::FoundArea)).
     ///
     /// # Errors
     /// Those of the disk.
