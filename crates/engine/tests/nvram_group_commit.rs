@@ -182,6 +182,26 @@ fn a_transaction_that_is_too_long_is_refused_and_rolled_back() {
     assert_eq!(heap.journal_bytes, heap.journal_bytes_free, "the blocks are free again");
 }
 
+/// The blocks of a carried transaction are free when a batch is durable that lists them no more. A
+/// writer that comes before does not wait for the end of the period, and is not refused.
+#[test]
+fn the_space_of_an_ended_transaction_comes_back_at_once() {
+    let memory = SimMemory::new(6 * MIB, Domain::DurableCache);
+    let batches = BatchOptions { period: Duration::from_secs(10), ..short() };
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), with_batches(&memory, batches)).unwrap();
+    let table = db.create_table("t").unwrap();
+    for round in 0..3_u32 {
+        let mut txn = db.begin();
+        // More than half of the space.
+        for count in 0..600_u32 {
+            txn.put(&table, b"key", &count.to_be_bytes().repeat(250)).unwrap();
+        }
+        // This ends a batch, which carries the transaction.
+        db.create_table(&format!("table {round}")).unwrap();
+        txn.abort().unwrap();
+    }
+}
+
 #[test]
 fn a_full_heap_refuses_and_a_larger_one_goes_on() {
     let home = tempfile::tempdir().unwrap();

@@ -177,8 +177,9 @@ impl Ending {
             self.bring_home(&inner.heap, &taken);
             inner.heap.set(Word::CommittedBatch, batch);
         }
-        inner.acks.publish(batch);
+        // A thread that has waited for the batch finds the space that it gives back.
         inner.stacks.is_durable(carrying);
+        inner.acks.publish(batch);
         if is_paper {
             reopen(inner);
         } else {

@@ -178,6 +178,19 @@ impl GroupCommit {
         }
     }
 
+    /// Ends the batch at once, and waits until it is durable. Called without latches.
+    #[cold]
+    fn end_batch(&self) -> Result<()> {
+        let batch = {
+            let _section = self.inner.pool.enter();
+            // A batch without work would not end.
+            self.inner.event.note_work();
+            self.inner.batch.load(Ordering::Relaxed)
+        };
+        self.inner.event.hurry();
+        self.inner.acks.wait(batch)
+    }
+
     /// Notes the end of a transaction, or its commit with deferred frees to do; returns the space
     /// that it has taken.
     fn note_end(&self, home: Home, has_frees: bool) -> u64 {
@@ -308,12 +321,18 @@ impl StorageScheme for GroupCommit {
     }
 
     fn reserve(&self, bytes: u64) -> Result<()> {
-        let mut backoff = Backoff::new();
-        while self.inner.is_draining.load(Ordering::Acquire) {
-            // For as long as the batch thread drains and copies.
-            backoff.snooze();
+        loop {
+            let mut backoff = Backoff::new();
+            while self.inner.is_draining.load(Ordering::Acquire) {
+                // For as long as the batch thread drains and copies.
+                backoff.snooze();
+            }
+            let is_returning = self.inner.stacks.is_space_returning();
+            match self.inner.stacks.reserve(&self.inner.heap, bytes) {
+                Err(Error::Full { .. }) if is_returning => self.end_batch()?,
+                outcome => return outcome,
+            }
         }
-        self.inner.stacks.reserve(&self.inner.heap, bytes)
     }
 
     /// The end of a transaction needs no space.

@@ -25,7 +25,8 @@
 //! A transaction has reserved, at any time, what it has ever pushed and 64 KiB. Its blocks,
 //! together with those that the batch before has listed, take at most two blocks more than it has
 //! pushed. So the batch thread always finds a free block. The space of blocks that a transaction
-//! leaves behind comes back when the batch is durable that lists them no more.
+//! leaves behind comes back when the batch is durable that lists them no more. A transaction that
+//! finds no space waits for such a batch, and is refused only if none will give any back.
 
 use duramen_sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use duramen_sync::{Backoff, CachePadded, Mutex, Striped};
@@ -135,6 +136,8 @@ pub(super) struct Stacks {
     blocks: Mutex<Blocks>,
     /// Bytes that transactions may still reserve.
     space: CachePadded<AtomicI64>,
+    /// Bytes of space that come back when batches are durable.
+    returning: AtomicI64,
     all: u64,
 }
 
@@ -166,6 +169,7 @@ impl Stacks {
             count,
             blocks: Mutex::new(Blocks { free, ..Blocks::default() }),
             space: CachePadded::new(space),
+            returning: AtomicI64::new(0),
             all: u64::from(blocks) * UNDO_BLOCK,
         }
     }
@@ -246,6 +250,7 @@ impl Stacks {
         if !old.blocks.is_empty() {
             let bytes = old.blocks.len() as u64 * UNDO_BLOCK;
             self.space.fetch_sub(bytes as i64, Ordering::AcqRel);
+            self.returning.fetch_add(bytes as i64, Ordering::AcqRel);
             let mut blocks = self.blocks.lock();
             blocks.retired.extend(old.blocks.iter().map(|block| block.number));
             blocks.space += bytes as i64;
@@ -276,6 +281,13 @@ impl Stacks {
     pub(super) fn is_durable(&self, carrying: Carrying) {
         self.blocks.lock().free.extend(carrying.retired);
         self.space.fetch_add(carrying.space, Ordering::AcqRel);
+        self.returning.fetch_sub(carrying.space, Ordering::AcqRel);
+    }
+
+    /// Returns whether transactions that have ended left space that a batch will give back. Space
+    /// that is not on its way any more can be reserved.
+    pub(super) fn is_space_returning(&self) -> bool {
+        self.returning.load(Ordering::Acquire) > 0
     }
 
     /// Returns all bytes for undo information, and how many of them are not reserved.
