@@ -66,6 +66,9 @@ pub(crate) struct Engine {
     pub(crate) log_queue: LogQueue,
     /// The deferred frees that could not be carried out yet.
     pub(crate) deferred_frees: DeferredFrees,
+    /// Held while ghosts are purged that committed transactions have left, and by a check, which
+    /// needs the trees to stay as they are.
+    pub(crate) sweeping: Mutex<()>,
     pub(crate) recovery: OnceLock<RecoveryReport>,
     pub(crate) background: BackgroundRecovery,
     pub(crate) workers: Arc<Workers>,
@@ -107,6 +110,7 @@ impl Engine {
             checkpointer: Checkpointer::default(),
             log_queue: LogQueue::default(),
             deferred_frees: DeferredFrees::default(),
+            sweeping: Mutex::default(),
             recovery: OnceLock::new(),
             background: BackgroundRecovery::default(),
             log_shortfall,
@@ -214,9 +218,11 @@ impl Engine {
     }
 
     /// Clears away all that committed transactions have left and that no snapshot needs any more.
+    /// Waits for a check. Called without latches.
     pub(crate) fn sweep(&self) {
         let due = self.versions.collect_all();
         if !due.ghosts.is_empty() {
+            let _held = self.sweeping.lock();
             let mut context = self.context();
             self.purging().purge(&mut context.locks, due.ghosts);
             self.locks.release_all(&mut context.locks);

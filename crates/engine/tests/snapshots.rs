@@ -17,6 +17,26 @@ use duramen_test_support::Rng;
 
 const MIB: u64 = 1 << 20;
 
+/// A checkpoint purges ghosts, and merges leaves, while another thread checks the database.
+#[test]
+fn a_check_sees_no_half_of_what_a_checkpoint_clears_away() {
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), small()).unwrap();
+    let table = db.create_table("t").unwrap();
+    for round in 0..20_u32 {
+        let snapshot = db.snapshot().unwrap();
+        db.run(|txn| (0..2000_u32).try_for_each(|key| txn.put(&table, &key.to_be_bytes(), &[1; 500]))).unwrap();
+        db.run(|txn| (0..2000_u32).try_for_each(|key| txn.delete(&table, &key.to_be_bytes()).map(drop))).unwrap();
+        drop(snapshot);
+        let other = db.clone();
+        let checkpoint = thread::spawn(move || other.checkpoint());
+        // About as long as the checkpoint takes to begin.
+        thread::sleep(Duration::from_micros(u64::from(round % 10) * 100));
+        let report = db.check().unwrap();
+        assert!(report.is_ok(), "round {round}: {:?}", report.problems);
+        checkpoint.join().unwrap().unwrap();
+    }
+}
+
 /// A way to keep a database.
 struct Way {
     name: String,

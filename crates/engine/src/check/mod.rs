@@ -75,6 +75,7 @@ pub(crate) fn check(engine: &Engine) -> Result<CheckReport> {
     let _ = engine.finish_in_doubt(&AtomicBool::new(false));
     engine.sweep();
     let _held = engine.deferred_frees.hold();
+    let _not_swept = engine.sweeping.lock();
     let pool = &engine.store.pool;
     let mut checker = Checker::new(&engine.store, pool.location());
     // Pages that a committed transaction could not free yet, for lack of log space, are no leak.
