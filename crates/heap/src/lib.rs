@@ -77,6 +77,7 @@
 //! | `undo_log` | records and buckets |
 //! | `recovery`, `open` | undoing after a crash; making, opening and growing |
 //! | `line_locks` | one writer for each line; readers see one state |
+//! | `line_set` | a set of lines, as runs |
 //! | `slabs` | the allocator |
 //! | `layout` | the format |
 //! | `medium`, `options`, `error` | memory with counted barriers; options; errors |
@@ -87,6 +88,7 @@ mod error;
 mod heap;
 mod layout;
 mod line_locks;
+mod line_set;
 mod medium;
 mod open;
 mod options;

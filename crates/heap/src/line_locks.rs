@@ -7,7 +7,9 @@
 //! II, DISC 2006; Felber, Fetzer, Riegel: TinySTM, PPoPP 2008).
 //!
 //! # State
-//! Each line belongs to one of the table's words, several lines to each. A word is
+//! Four neighbouring lines share one of the table's words, and so may lines that are far apart. A
+//! larger number makes large objects cheaper, and transactions on small neighbours meet more often.
+//! A word is
 //! - `version << 1`: unlocked; the lines last changed at time `version`;
 //! - `owner << 1 | 1`: locked by the transaction in slot `owner`.
 //!
@@ -36,8 +38,13 @@
 //! advance the clock one after the other; the second one acquires the first one's locks with its
 //! `tick`, so its check fails.
 
+use std::ops::Range;
+
 use duramen_sync::SplitMix64;
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Neighbouring lines that share a word.
+pub(crate) const LINES_OF_WORD: u64 = 4;
 
 /// The locks of all lines of a heap.
 #[derive(Debug)]
@@ -60,16 +67,27 @@ pub(crate) enum Seen {
 impl LineLocks {
     /// Returns locks for a heap of `lines` lines.
     pub(crate) fn new(lines: u64) -> Self {
-        let words = lines.next_power_of_two().clamp(64, 1 << 18);
+        let words = (lines / LINES_OF_WORD).next_power_of_two().clamp(64, 1 << 18);
         Self { words: (0..words).map(|_| AtomicU64::new(0)).collect(), clock: AtomicU64::new(0) }
     }
 
     /// Returns the number of the word for a line.
     #[inline]
     pub(crate) fn word_of(&self, line: u64) -> usize {
-        // The words of eight neighbours share a cache line. Further lines are apart by the mix, so
+        self.word(line / LINES_OF_WORD)
+    }
+
+    /// Returns the words for these lines, which are neighbours, in their order.
+    #[inline]
+    pub(crate) fn words_of(&self, lines: Range<u64>) -> impl Iterator<Item = usize> + Clone {
+        (lines.start / LINES_OF_WORD..lines.end.div_ceil(LINES_OF_WORD)).map(|four| self.word(four))
+    }
+
+    #[inline]
+    fn word(&self, four: u64) -> usize {
+        // The words of eight neighbours share a cache line. Further ones are apart by the mix, so
         // that objects of a power of two do not share words.
-        ((SplitMix64::mix(line / 8) as usize).wrapping_mul(8) + line as usize % 8) & (self.words.len() - 1)
+        ((SplitMix64::mix(four / 8) as usize).wrapping_mul(8) + four as usize % 8) & (self.words.len() - 1)
     }
 
     /// Returns the time.

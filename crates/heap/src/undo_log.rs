@@ -14,8 +14,10 @@
 //! records is fenced before any of its lines is stored to, so a batch of which a power cut has lost
 //! a part has changed nothing, and what recovery does not accept needs no undo.
 
+use std::ops::Range;
+
 use duramen_sync::Mutex;
-use duramen_types::crc32c;
+use duramen_types::crc32c_of;
 use duramen_types::planted;
 use duramen_types::undo_record::{LINE_BYTES, LINES_PER_RECORD, UndoHeader};
 
@@ -30,6 +32,55 @@ const TAG_AT: usize = 60;
 
 /// A line, and what it held.
 pub(crate) type OldLine = (u64, [u8; LINE_BYTES]);
+
+/// What lines held, in the order in which they were added.
+#[derive(Debug, Default)]
+pub(crate) struct OldLines {
+    lines: Vec<u64>,
+    bytes: Vec<[u8; LINE_BYTES]>,
+}
+
+impl OldLines {
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.lines.truncate(len);
+        self.bytes.truncate(len);
+    }
+
+    /// Adds lines that are neighbours, and returns where their old contents are to be put.
+    pub(crate) fn push(&mut self, run: Range<u64>) -> &mut [u8] {
+        let first = self.len();
+        self.lines.extend(run);
+        self.bytes.resize(self.lines.len(), [0; LINE_BYTES]);
+        self.bytes[first..].as_flattened_mut()
+    }
+
+    /// Keeps, of the lines from number `first` on, those that `keep` accepts.
+    pub(crate) fn retain_from(&mut self, first: usize, mut keep: impl FnMut(u64, &[u8; LINE_BYTES]) -> bool) {
+        let mut kept = first;
+        for number in first..self.len() {
+            if keep(self.lines[number], &self.bytes[number]) {
+                if kept < number {
+                    (self.lines[kept], self.bytes[kept]) = (self.lines[number], self.bytes[number]);
+                }
+                kept += 1;
+            }
+        }
+        self.truncate(kept);
+    }
+
+    /// Returns the lines from number `first` on.
+    pub(crate) fn lines_from(&self, first: usize) -> &[u64] {
+        &self.lines[first..]
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &[u8; LINE_BYTES])> {
+        self.lines.iter().copied().zip(&self.bytes)
+    }
+}
 
 /// The buckets that no transaction has.
 #[derive(Debug)]
@@ -70,13 +121,16 @@ impl UpdateLog {
         self.records > 0
     }
 
-    /// Logs lines durably. They may be stored to when this has returned.
+    /// Logs the old lines from number `first` on, durably. They may be stored to when this has
+    /// returned.
     pub(crate) fn append(
         &mut self,
         (medium, layout, pool): (&Medium, &Layout, &Buckets),
-        lines: &[OldLine],
+        old: &OldLines,
+        first: usize,
     ) -> Result<()> {
         let per_bucket = layout.header.log.records;
+        let lines = old.lines_from(first);
         let wanted = self.records + lines.len().div_ceil(LINES_PER_RECORD) as u32;
         while self.buckets.len() < wanted.div_ceil(per_bucket) as usize {
             let Some(bucket) = pool.take() else {
@@ -84,7 +138,8 @@ impl UpdateLog {
             };
             self.buckets.push(bucket);
         }
-        for entries in lines.chunks(LINES_PER_RECORD) {
+        let bytes = old.bytes[first..].chunks(LINES_PER_RECORD);
+        for entries in lines.chunks(LINES_PER_RECORD).zip(bytes) {
             let bucket = self.buckets[(self.records / per_bucket) as usize];
             let at = layout.record(bucket, self.records % per_bucket);
             write_record(medium, layout, at, (self.slot, self.number, self.records), entries);
@@ -124,15 +179,19 @@ pub(crate) fn end_update(medium: &Medium, layout: &Layout, slot: u32, number: u6
     medium.flush(at, 8);
 }
 
-fn write_record(medium: &Medium, layout: &Layout, at: u64, update: (u32, u64, u32), entries: &[OldLine]) {
+fn write_record(
+    medium: &Medium,
+    layout: &Layout,
+    at: u64,
+    update: (u32, u64, u32),
+    (lines, old): (&[u64], &[[u8; LINE_BYTES]]),
+) {
     let (slot, number, record) = update;
     let mut header = UndoHeader::new(slot as u8, record, 0);
-    let mut lines = [0; HEADER_AT];
-    for (line, old) in entries {
-        let index = header.push(line * LINE).expect("a record has space for a batch's part");
-        lines[index * LINE_BYTES..][..LINE_BYTES].copy_from_slice(old);
+    for line in lines {
+        header.push(line * LINE).expect("a record has space for a batch's part");
     }
-    let lines = &lines[..entries.len() * LINE_BYTES];
+    let lines = old.as_flattened();
     let mut header = header.encode();
     let tag = tag(layout, (slot, number), &header, lines);
     header[TAG_AT..].copy_from_slice(&tag.to_le_bytes());
@@ -171,13 +230,11 @@ pub(crate) fn slot_of_record(medium: &Medium, at: u64) -> Option<u32> {
 
 /// Returns the tag of a record with this header, whose own tag is zero.
 fn tag(layout: &Layout, (slot, number): (u32, u64), header: &[u8; LINE_BYTES], lines: &[u8]) -> u32 {
-    let mut bytes = [0; 32 + RECORD_BYTES];
-    bytes[..16].copy_from_slice(&layout.header.id);
-    bytes[16..24].copy_from_slice(&u64::from(slot).to_le_bytes());
+    let mut first = [0; 32 + LINE_BYTES];
+    first[..16].copy_from_slice(&layout.header.id);
+    first[16..24].copy_from_slice(&u64::from(slot).to_le_bytes());
     let number = if planted!(TagUnseeded) { 0 } else { number };
-    bytes[24..32].copy_from_slice(&number.to_le_bytes());
-    let len = 32 + LINE_BYTES + lines.len();
-    bytes[32..32 + LINE_BYTES].copy_from_slice(header);
-    bytes[32 + LINE_BYTES..len].copy_from_slice(lines);
-    crc32c(&bytes[..len])
+    first[24..32].copy_from_slice(&number.to_le_bytes());
+    first[32..].copy_from_slice(header);
+    crc32c_of(&[&first, lines])
 }

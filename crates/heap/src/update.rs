@@ -38,6 +38,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Backoff, SplitMix64, Striped};
@@ -46,10 +47,14 @@ use duramen_types::undo_record::LINE_BYTES;
 
 use crate::error::{Error, Result};
 use crate::layout::{BITMAP_WORDS, Kind, LINE, Layout, SLAB_HEAD};
-use crate::line_locks::{LineLocks, Seen};
+use crate::line_locks::{LINES_OF_WORD, LineLocks, Seen};
+use crate::line_set::LineSet;
 use crate::medium::{Barrier, Medium};
 use crate::slabs::{Object, Slabs};
-use crate::undo_log::{Buckets, OldLine, UpdateLog};
+use crate::undo_log::{Buckets, OldLines, UpdateLog};
+
+/// Lines that are read together; their locks share a cache line.
+const GROUP: u64 = 8 * LINES_OF_WORD;
 
 /// What all transactions of a heap share.
 #[derive(Debug)]
@@ -117,12 +122,14 @@ pub(crate) struct Update {
     /// Words of the lines that were read, with their versions.
     reads: Vec<(usize, u64)>,
     /// Lines that may be stored to: logged, or of new objects.
-    writable: NumberMap<u64, ()>,
-    undo: Vec<OldLine>,
+    writable: LineSet,
+    /// The logged lines, and behind them the batch: lines that are to be logged together.
+    undo: OldLines,
+    /// Number of logged lines.
+    logged: usize,
     pub(crate) allocated: Vec<Object>,
     /// By their beginnings.
     pub(crate) freed: NumberMap<u64, Object>,
-    batch: Vec<OldLine>,
 }
 
 impl Update {
@@ -133,11 +140,11 @@ impl Update {
             is_doomed: false,
             held: Vec::new(),
             reads: Vec::new(),
-            writable: NumberMap::default(),
-            undo: Vec::new(),
+            writable: LineSet::default(),
+            undo: OldLines::default(),
+            logged: 0,
             allocated: Vec::new(),
             freed: NumberMap::default(),
-            batch: Vec::new(),
         }
     }
 
@@ -160,19 +167,36 @@ impl Update {
 
     /// Copies the bytes from `at` on.
     pub(crate) fn read(&mut self, parts: &Parts, at: u64, to: &mut [u8]) -> Result<()> {
-        for (line, part) in lines_of(at, to.len()) {
-            let from = at + part.start as u64;
-            let word = parts.locks.word_of(line);
-            loop {
-                let version = self.see(parts, word)?;
-                parts.medium.read(from, &mut to[part.clone()]);
-                let Some(version) = version else { break };
-                if parts.locks.is_unchanged(word, version) {
-                    if self.reads.last() != Some(&(word, version)) {
-                        self.reads.push((word, version));
-                    }
-                    break;
-                }
+        let mut done = 0;
+        while done < to.len() {
+            let from = at + done as u64;
+            let len = (to.len() - done).min((GROUP * LINE - from % (GROUP * LINE)) as usize);
+            self.read_group(parts, from, &mut to[done..done + len])?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes of at most [`GROUP`] lines, which lie between two multiples of a group's size.
+    fn read_group(&mut self, parts: &Parts, at: u64, to: &mut [u8]) -> Result<()> {
+        let words = parts.locks.words_of(lines_of(at, to.len()));
+        let mut versions = [None; (GROUP / LINES_OF_WORD) as usize];
+        loop {
+            for (word, version) in words.clone().zip(&mut versions) {
+                *version = self.see(parts, word)?;
+            }
+            parts.medium.read(at, to);
+            let is_unchanged = |(word, version): (usize, &Option<u64>)| {
+                version.is_none_or(|version| parts.locks.is_unchanged(word, version))
+            };
+            if words.clone().zip(&versions).all(is_unchanged) {
+                break;
+            }
+        }
+        for (word, version) in words.zip(versions) {
+            let seen = version.map(|version| (word, version));
+            if let Some(seen) = seen.filter(|seen| self.reads.last() != Some(seen)) {
+                self.reads.push(seen);
             }
         }
         Ok(())
@@ -232,80 +256,102 @@ impl Update {
 
     // ----- writing -----
 
-    /// Locks a line.
-    fn lock(&mut self, parts: &Parts, line: u64) -> Result<()> {
+    /// Locks lines.
+    fn lock(&mut self, parts: &Parts, lines: Range<u64>) -> Result<()> {
         if planted!(LinesNotOwned) {
             return Ok(());
         }
-        let word = parts.locks.word_of(line);
-        while let Some(version) = self.see(parts, word)? {
-            if parts.locks.lock(word, version, self.log.slot) {
-                self.held.push((word, version));
-                break;
+        for word in parts.locks.words_of(lines) {
+            while let Some(version) = self.see(parts, word)? {
+                if parts.locks.lock(word, version, self.log.slot) {
+                    self.held.push((word, version));
+                    break;
+                }
             }
         }
         Ok(())
     }
 
-    /// Locks a line that is not in the batch, and puts it into the batch unless it is writable.
-    fn take_into_batch(&mut self, parts: &Parts, line: u64) -> Result<()> {
-        self.lock(parts, line)?;
-        if !self.writable.contains_key(&line) {
-            let mut old = [0; LINE_BYTES];
-            parts.medium.read(line * LINE, &mut old);
-            self.batch.push((line, old));
+    /// Locks lines that are not in the batch, and puts those into it that are not writable.
+    fn take_into_batch(&mut self, parts: &Parts, lines: Range<u64>) -> Result<()> {
+        self.lock(parts, lines.clone())?;
+        if self.writable.is_disjoint(&lines) {
+            self.copy_into_batch(parts, lines);
+            return Ok(());
         }
+        let mut rest = lines.start;
+        for line in lines.clone() {
+            if self.writable.contains(line) {
+                self.copy_into_batch(parts, rest..line);
+                rest = line + 1;
+            }
+        }
+        self.copy_into_batch(parts, rest..lines.end);
         Ok(())
+    }
+
+    fn copy_into_batch(&mut self, parts: &Parts, run: Range<u64>) {
+        if !run.is_empty() {
+            parts.medium.read(run.start * LINE, self.undo.push(run));
+        }
     }
 
     /// Logs the lines of the batch, which may then be stored to.
     fn log_batch(&mut self, parts: &Parts) -> Result<()> {
-        if self.batch.is_empty() {
+        let lines = self.undo.lines_from(self.logged);
+        if lines.is_empty() {
             return Ok(());
         }
-        let batch = std::mem::take(&mut self.batch);
-        let logged = self.log.append((&parts.medium, &parts.layout, &parts.buckets), &batch);
-        if logged.is_ok() {
-            parts.count(Count::Lines, batch.len() as u64);
-            self.writable.extend(batch.iter().map(|(line, _)| (*line, ())));
-            self.undo.extend_from_slice(&batch);
-        }
-        self.batch = batch;
-        self.batch.clear();
-        logged
+        self.log.append((&parts.medium, &parts.layout, &parts.buckets), &self.undo, self.logged)?;
+        parts.count(Count::Lines, lines.len() as u64);
+        insert_all(&mut self.writable, lines);
+        self.logged = self.undo.len();
+        Ok(())
+    }
+
+    /// Begins a batch. What is left of one that failed is dropped.
+    fn begin_batch(&mut self) {
+        self.undo.truncate(self.logged);
     }
 
     /// Logs the lines of these ranges in one batch.
     pub(crate) fn log(&mut self, parts: &Parts, ranges: impl Iterator<Item = (u64, u64)>) -> Result<()> {
-        self.batch.clear();
-        let lines = ranges.flat_map(|(at, len)| lines_of(at, len as usize)).map(|(line, _)| line);
-        for line in lines.collect::<BTreeSet<_>>() {
-            self.take_into_batch(parts, line)?;
+        self.begin_batch();
+        let mut runs: Vec<Range<u64>> = ranges.map(|(at, len)| lines_of(at, len as usize)).collect();
+        runs.sort_unstable_by_key(|run| run.start);
+        let mut done = 0;
+        for run in runs {
+            let rest = run.start.max(done)..run.end;
+            if !rest.is_empty() {
+                done = rest.end;
+                self.take_into_batch(parts, rest)?;
+            }
         }
         self.log_batch(parts)
     }
 
     /// Stores bytes from `at` on. Lines that would not change are not logged.
     pub(crate) fn write(&mut self, parts: &Parts, at: u64, bytes: &[u8]) -> Result<()> {
-        self.batch.clear();
-        for (line, part) in lines_of(at, bytes.len()) {
-            self.take_into_batch(parts, line)?;
-            let from = (at + part.start as u64) as usize % LINE_BYTES;
-            let is_same =
-                |(other, old): &OldLine| *other == line && old[from..from + part.len()] == bytes[part.clone()];
-            if self.batch.last().is_some_and(is_same) {
-                self.batch.pop();
-            }
-        }
+        self.begin_batch();
+        self.take_into_batch(parts, lines_of(at, bytes.len()))?;
+        let taken = self.undo.len();
+        self.undo.retain_from(self.logged, |line, old| match part_of(line, at, bytes.len()) {
+            part if part.len() == LINE_BYTES => bytes[part].first_chunk().is_none_or(|new| new != old),
+            part => old[(at + part.start as u64) as usize % LINE_BYTES..][..part.len()] != bytes[part],
+        });
+        let changes_all = self.undo.len() == taken;
         if planted!(HomeBeforeUndo) {
             parts.medium.store(at, bytes);
-            lines_of(at, bytes.len()).for_each(|(line, _)| parts.medium.flush(line * LINE, LINE_BYTES));
+            parts.medium.flush(at, bytes.len());
         }
         self.log_batch(parts)?;
-        for (line, part) in lines_of(at, bytes.len()) {
-            if self.writable.contains_key(&line) {
-                parts.medium.store(at + part.start as u64, &bytes[part]);
-            }
+        if changes_all {
+            parts.medium.store(at, bytes);
+            return Ok(());
+        }
+        for line in lines_of(at, bytes.len()).filter(|line| self.writable.contains(*line)) {
+            let part = part_of(line, at, bytes.len());
+            parts.medium.store(at + part.start as u64, &bytes[part]);
         }
         Ok(())
     }
@@ -322,18 +368,17 @@ impl Update {
         let heads =
             (1..u64::from(object.slabs)).map(|behind| (parts.layout.slab(object.slab + behind), SLAB_HEAD * LINE));
         self.log(parts, heads)?;
-        for (line, _) in lines_of(object.start, object.len as usize) {
-            self.lock(parts, line)?;
-            self.writable.insert(line, ());
-            parts.medium.store(line * LINE, &[0; LINE_BYTES]);
-        }
+        let lines = lines_of(object.start, object.len as usize);
+        self.lock(parts, lines.clone())?;
+        self.writable.insert(lines.clone());
+        lines.for_each(|line| parts.medium.store(line * LINE, &[0; LINE_BYTES]));
         Ok(object)
     }
 
     /// Frees an object, with effect from the commit on.
     pub(crate) fn free(&mut self, parts: &Parts, object: Object) -> Result<()> {
         // Its first line gets a new version, so that transactions that still see the object notice.
-        self.lock(parts, object.start / LINE)?;
+        self.lock(parts, lines_of(object.start, 1))?;
         self.freed.insert(object.start, object);
         if planted!(FreedSpaceReused) {
             parts.slabs.end(&object);
@@ -367,17 +412,18 @@ impl Update {
         let freed = self.freed.values().map(|object| (object, false));
         let bit = |(object, is_live): (&Object, bool)| (bitmap_word(layout, object), 1 << (object.index % 64), is_live);
         let bits: Vec<(u64, u64, bool)> = allocated.chain(freed).map(bit).collect();
-        self.batch.clear();
+        self.begin_batch();
         let lines = words.keys().chain(bits.iter().map(|(at, ..)| at)).map(|at| at / LINE);
         for line in lines.collect::<BTreeSet<_>>() {
-            self.take_into_batch(parts, line)?;
+            self.take_into_batch(parts, line..line + 1)?;
         }
         for (at, bit, is_live) in bits {
             let word = words.entry(at).or_insert_with(|| parts.medium.read_word(at));
             *word = if is_live { *word | bit } else { *word & !bit };
         }
         if planted!(BitmapNotLogged) {
-            self.writable.extend(self.batch.drain(..).map(|(line, _)| (line, ())));
+            insert_all(&mut self.writable, self.undo.lines_from(self.logged));
+            self.begin_batch();
         }
         self.log_batch(parts)?;
         words.into_iter().for_each(|(at, word)| parts.medium.store_word(at, word));
@@ -414,6 +460,7 @@ impl Update {
 
     /// Ends the update without its changes.
     pub(crate) fn roll_back(&mut self, parts: &Parts) {
+        self.begin_batch();
         for (line, old) in self.undo.iter().rev() {
             parts.medium.store(line * LINE, old);
         }
@@ -431,7 +478,9 @@ impl Update {
     }
 
     fn flush_homes(&self, parts: &Parts) {
-        self.writable.keys().for_each(|line| parts.medium.flush(line * LINE, LINE_BYTES));
+        for run in self.writable.runs() {
+            parts.medium.flush(run.start * LINE, (run.end - run.start) as usize * LINE_BYTES);
+        }
         if !planted!(HomesUnfenced) {
             parts.medium.barrier(Barrier::Home);
         }
@@ -441,10 +490,10 @@ impl Update {
         self.held.drain(..).for_each(|(word, _)| parts.locks.release(word, time));
         self.reads.clear();
         self.writable.clear();
-        self.undo.clear();
+        self.undo.truncate(0);
+        self.logged = 0;
         self.allocated.clear();
         self.freed.clear();
-        self.batch.clear();
     }
 }
 
@@ -453,12 +502,21 @@ fn bitmap_word(layout: &Layout, object: &Object) -> u64 {
     layout.slab(object.slab) + LINE + object.index / 64 * 8
 }
 
-/// Returns the lines that the `len` bytes from `at` touch, each with the range of the bytes in it.
-fn lines_of(at: u64, len: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
-    let lines = if len == 0 { 0..0 } else { at / LINE..(at + len as u64 - 1) / LINE + 1 };
-    lines.map(move |line| {
-        let start = (line * LINE).max(at) - at;
-        let end = ((line + 1) * LINE).min(at + len as u64) - at;
-        (line, start as usize..end as usize)
-    })
+/// Adds lines to a set, neighbours together.
+fn insert_all(set: &mut LineSet, lines: &[u64]) {
+    for run in lines.chunk_by(|line, next| line + 1 == *next) {
+        set.insert(run[0]..run[0] + run.len() as u64);
+    }
+}
+
+/// Returns the lines that the `len` bytes from `at` touch.
+fn lines_of(at: u64, len: usize) -> Range<u64> {
+    if len == 0 { 0..0 } else { at / LINE..(at + len as u64 - 1) / LINE + 1 }
+}
+
+/// Returns which of the `len` bytes from `at` lie in a line that they touch.
+fn part_of(line: u64, at: u64, len: usize) -> Range<usize> {
+    let start = (line * LINE).max(at) - at;
+    let end = ((line + 1) * LINE).min(at + len as u64) - at;
+    start as usize..end as usize
 }

@@ -222,7 +222,18 @@ impl Region {
         if let Some(model) = &self.model {
             model.read();
         }
-        for_each_part(range.start, to.len(), |word_at, within, part| {
+        let mut to = to;
+        let mut start = range.start;
+        if start.is_multiple_of(8) {
+            let (words, last) = to.as_chunks_mut::<8>();
+            for bytes in words {
+                // SAFETY: an aligned word within the range.
+                *bytes = unsafe { word::load(self.mapping.at(start).cast()) }.to_ne_bytes();
+                start += 8;
+            }
+            to = last;
+        }
+        for_each_part(start, to.len(), |word_at, within, part| {
             // SAFETY: the word is within the mapping, and written to as a word.
             let value = unsafe { word::load(self.mapping.at(word_at).cast()) };
             to[part.clone()].copy_from_slice(&value.to_ne_bytes()[within..within + part.len()]);

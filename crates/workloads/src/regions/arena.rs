@@ -97,13 +97,25 @@ impl Arena {
 
     /// Takes a node.
     pub(crate) fn take<M: RegionAccess>(&self, memory: &mut M) -> Result<Option<Addr>, M::Error> {
-        let node = memory.load(self.base)?;
-        if node == 0 {
-            return Ok(None);
-        }
-        let next = memory.load(node)?;
+        let Some((node, next)) = self.first_free(memory)? else { return Ok(None) };
         memory.store(self.base, next)?;
         Ok(Some(node))
+    }
+
+    /// Takes a node that will be written whole, as the words at `words` will be; announces all of
+    /// it.
+    pub(crate) fn take_with<M: RegionAccess>(&self, memory: &mut M, words: &[Addr]) -> Result<Option<Addr>, M::Error> {
+        let Some((node, next)) = self.first_free(memory)? else { return Ok(None) };
+        let words = words.iter().map(|at| (*at, 8)).chain([(self.base, 8), (node, self.node_bytes)]);
+        memory.announce(&words.collect::<Vec<_>>())?;
+        memory.store(self.base, next)?;
+        Ok(Some(node))
+    }
+
+    /// Returns the first free node, and the next one.
+    fn first_free<M: RegionAccess>(&self, memory: &mut M) -> Result<Option<(Addr, Addr)>, M::Error> {
+        let node = memory.load(self.base)?;
+        if node == 0 { Ok(None) } else { Ok(Some((node, memory.load(node)?))) }
     }
 
     /// Gives a node back.
@@ -136,15 +148,21 @@ impl Arena {
     }
 }
 
-/// Writes the entry of `key` behind the first `words` words of a node.
-pub(crate) fn write_entry<M: RegionAccess>(
+/// Writes a whole node: its words, and behind them the entry of `key`.
+pub(crate) fn write_node<M: RegionAccess, const WORDS: usize>(
     memory: &mut M,
     node: Addr,
-    words: u64,
+    words: [u64; WORDS],
     size: EntrySize,
     key: u64,
 ) -> Result<(), M::Error> {
-    memory.write(node + words * 8, &entry(key, size.bytes() - words * 8))
+    let mut bytes = vec![0; size.bytes() as usize];
+    let (first, rest) = bytes.split_at_mut(WORDS * 8);
+    for (word, bytes) in words.iter().zip(first.as_chunks_mut::<8>().0) {
+        *bytes = word.to_le_bytes();
+    }
+    fill_entry(key, rest);
+    memory.write(node, &bytes)
 }
 
 /// Checks the entry of `key`.
@@ -155,14 +173,17 @@ pub(crate) fn check_entry<M: RegionAccess>(
     size: EntrySize,
     key: u64,
 ) -> Result<(), M::Error> {
-    let wanted = entry(key, size.bytes() - words * 8);
+    let mut wanted = vec![0; (size.bytes() - words * 8) as usize];
+    fill_entry(key, &mut wanted);
     let mut found = vec![0; wanted.len()];
     memory.read(node + words * 8, &mut found)?;
     if found == wanted { Ok(()) } else { Err(broken(format!("the entry of key {key} at {node} is another one"))) }
 }
 
-fn entry(key: u64, bytes: u64) -> Vec<u8> {
-    (0..bytes / 8).flat_map(|word| (key << 16 | word).to_le_bytes()).collect()
+fn fill_entry(key: u64, bytes: &mut [u8]) {
+    for (word, bytes) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        *bytes = (key << 16 | word as u64).to_le_bytes();
+    }
 }
 
 pub(crate) fn broken<E: From<RegionError>>(what: impl Into<String>) -> E {

@@ -10,7 +10,7 @@
 //! | 8 to 14 | their entries |
 //! | 15 to 22 | children |
 
-use crate::regions::arena::{Arena, Scale, broken, check_entry, write_entry};
+use crate::regions::arena::{Arena, Scale, broken, check_entry, write_node};
 use crate::regions::memory::{Addr, AtomicMemory, RegionAccess};
 
 const WORDS: usize = 24;
@@ -148,8 +148,7 @@ impl BTree {
             return self.entries.give_back(memory, entry);
         }
         let Some(entry) = self.entries.take(memory)? else { return Ok(()) };
-        memory.store(entry, key)?;
-        write_entry(memory, entry, ENTRY_WORDS, self.scale.size, key)?;
+        write_node(memory, entry, [key], self.scale.size, key)?;
         self.insert(memory, (key, entry))
     }
 

@@ -1,6 +1,6 @@
 //! A hash table: chains of nodes. A node has the words next and key, then the entry.
 
-use crate::regions::arena::{Arena, Scale, broken, check_entry, write_entry};
+use crate::regions::arena::{Arena, Scale, broken, check_entry, write_node};
 use crate::regions::memory::{Addr, RegionAccess};
 
 pub(crate) const CHAINS: u64 = 64;
@@ -35,16 +35,15 @@ impl Hash {
             memory.work(10);
             if memory.load(node + KEY)? == key {
                 let next = memory.load(node + NEXT)?;
+                memory.announce(&[(link, 8), (node, 8), (self.arena.base, 8)])?;
                 memory.store(link, next)?;
                 return self.arena.give_back(memory, node);
             }
             link = node + NEXT;
         }
-        let Some(node) = self.arena.take(memory)? else { return Ok(()) };
+        let Some(node) = self.arena.take_with(memory, &[chain])? else { return Ok(()) };
         let first = memory.load(chain)?;
-        memory.store(node + NEXT, first)?;
-        memory.store(node + KEY, key)?;
-        write_entry(memory, node, WORDS, self.scale.size, key)?;
+        write_node(memory, node, [first, key], self.scale.size, key)?;
         memory.store(chain, node)
     }
 

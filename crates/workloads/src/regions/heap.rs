@@ -23,6 +23,7 @@ pub struct HeapMemory<'heap>(pub &'heap Heap);
 trait Access {
     fn read(&mut self, at: HeapAddr, to: &mut [u8]) -> Result<(), Error>;
     fn write(&mut self, at: HeapAddr, from: &[u8]) -> Result<(), Error>;
+    fn log(&mut self, extents: &[(HeapAddr, u64)]) -> Result<(), Error>;
 }
 
 impl Access for Tx<'_> {
@@ -32,6 +33,10 @@ impl Access for Tx<'_> {
 
     fn write(&mut self, at: HeapAddr, from: &[u8]) -> Result<(), Error> {
         Tx::write(self, at, from)
+    }
+
+    fn log(&mut self, extents: &[(HeapAddr, u64)]) -> Result<(), Error> {
+        Tx::log(self, extents)
     }
 }
 
@@ -58,6 +63,11 @@ impl RegionAccess for HeapRegion<'_> {
 
     fn write(&mut self, at: Addr, from: &[u8]) -> Result<(), HeapRegionError> {
         Ok(self.0.write(HeapAddr::new(at), from)?)
+    }
+
+    fn announce(&mut self, ranges: &[(Addr, u64)]) -> Result<(), HeapRegionError> {
+        let extents: Vec<(HeapAddr, u64)> = ranges.iter().map(|(at, len)| (HeapAddr::new(*at), *len)).collect();
+        Ok(self.0.log(&extents)?)
     }
 
     fn work(&mut self, _: u64) {}

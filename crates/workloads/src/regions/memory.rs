@@ -46,6 +46,15 @@ pub trait RegionAccess {
     /// The memory's.
     fn write(&mut self, at: Addr, from: &[u8]) -> Result<(), Self::Error>;
 
+    /// Announces what will be written next, as positions and lengths. A memory that logs in software
+    /// may log all of it at once.
+    ///
+    /// # Errors
+    /// The memory's.
+    fn announce(&mut self, _ranges: &[(Addr, u64)]) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// Accounts for instructions between accesses.
     fn work(&mut self, instructions: u64);
 }

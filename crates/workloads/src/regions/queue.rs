@@ -1,7 +1,7 @@
 //! A queue: a ring of entries, and two counters. The words: number of the next entry to take out,
 //! and of the next one to put in.
 
-use crate::regions::arena::{Arena, Scale, broken, check_entry, write_entry};
+use crate::regions::arena::{Arena, Scale, broken, check_entry, write_node};
 use crate::regions::memory::{Addr, RegionAccess};
 
 const FIRST: u64 = 0;
@@ -31,8 +31,8 @@ impl Queue {
             return Ok(());
         }
         let node = self.node(next);
-        memory.store(node, key)?;
-        write_entry(memory, node, WORDS, self.scale.size, key)?;
+        memory.announce(&[(node, self.scale.size.bytes()), (self.arena.word(NEXT), 8)])?;
+        write_node(memory, node, [key], self.scale.size, key)?;
         memory.store(self.arena.word(NEXT), next + 1)
     }
 

@@ -2,7 +2,7 @@
 //! parent and colour, then the entry. The word of the structure is the root. After Cormen,
 //! Leiserson, Rivest, Stein: *Introduction to Algorithms*, chapter 13, with 0 for the sentinel.
 
-use crate::regions::arena::{Arena, Scale, broken, check_entry, write_entry};
+use crate::regions::arena::{Arena, Scale, broken, check_entry, write_node};
 use crate::regions::memory::{Addr, RegionAccess};
 
 const KEY: u64 = 0;
@@ -48,10 +48,7 @@ impl RbTree {
             node = memory.load(node + if key < found { LEFT } else { RIGHT })?;
         }
         let Some(node) = self.arena.take(memory)? else { return Ok(()) };
-        for (field, value) in [(KEY, key), (LEFT, 0), (RIGHT, 0), (PARENT, parent), (COLOUR, RED)] {
-            memory.store(node + field, value)?;
-        }
-        write_entry(memory, node, WORDS, self.scale.size, key)?;
+        write_node(memory, node, [key, 0, 0, parent, RED], self.scale.size, key)?;
         if parent == 0 {
             memory.store(self.root(), node)?;
         } else {

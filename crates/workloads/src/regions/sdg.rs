@@ -1,7 +1,7 @@
 //! A graph: for each vertex a list of its edges, each an entry. A node has the words next and
 //! target, then the entry.
 
-use crate::regions::arena::{Arena, Scale, broken, check_entry, write_entry};
+use crate::regions::arena::{Arena, Scale, broken, check_entry, write_node};
 use crate::regions::memory::{Addr, RegionAccess};
 
 pub(crate) const VERTICES: u64 = 256;
@@ -43,9 +43,7 @@ impl Sdg {
         }
         let Some(node) = self.arena.take(memory)? else { return Ok(()) };
         let first = memory.load(vertex)?;
-        memory.store(node + NEXT, first)?;
-        memory.store(node + TARGET, to)?;
-        write_entry(memory, node, WORDS, self.scale.size, edge(from, to))?;
+        write_node(memory, node, [first, to], self.scale.size, edge(from, to))?;
         memory.store(vertex, node)
     }
 

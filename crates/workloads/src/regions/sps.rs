@@ -1,6 +1,6 @@
 //! An array whose entries are swapped. Word 0 of an entry is its key.
 
-use crate::regions::arena::{Arena, Scale, broken, check_entry, write_entry};
+use crate::regions::arena::{Arena, Scale, broken, check_entry, write_node};
 use crate::regions::memory::{Addr, AtomicMemory, RegionAccess};
 
 const WORDS: u64 = 1;
@@ -24,10 +24,7 @@ impl Sps {
     pub(crate) fn make<M: AtomicMemory>(&self, memory: &mut M, lock: M::Lock) -> Result<(), M::Error> {
         for index in 0..self.scale.entries {
             let node = self.arena.node(index);
-            memory.atomic(lock, |memory| {
-                memory.store(node, index)?;
-                write_entry(memory, node, WORDS, self.scale.size, index)
-            })?;
+            memory.atomic(lock, |memory| write_node(memory, node, [index], self.scale.size, index))?;
         }
         Ok(())
     }
