@@ -111,7 +111,7 @@ fn numbers(text: &mut String, figure: &Figure) {
     let _ = writeln!(text, "|---|{}", "---|".repeat(names.len()));
     for x in figure.xs() {
         let label = match &figure.shape {
-            Shape::Stacks(bars) => bars.get(x as usize).cloned().unwrap_or_default(),
+            Shape::Stacks(bars) | Shape::Groups(bars) => bars.get(x as usize).cloned().unwrap_or_default(),
             _ => number(x),
         };
         let cells: Vec<String> =

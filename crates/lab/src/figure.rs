@@ -34,6 +34,9 @@ pub enum Shape {
     /// One bar for each of these names, on which the series are stacked. A series has a point for
     /// each bar, whose `x` is the bar's number, counted from 0.
     Stacks(Vec<String>),
+    /// One group of bars for each of these names, with a bar for each series. A series has a point
+    /// for each group, whose `x` is the group's number, counted from 0.
+    Groups(Vec<String>),
     /// Each as separate edges: from its first point to the second, from the third to the fourth,
     /// and so on.
     Edges,
@@ -116,7 +119,9 @@ impl Figure {
         text.push('\n');
         for x in self.xs() {
             match &self.shape {
-                Shape::Stacks(bars) => text.push_str(&field(bars.get(x as usize).map_or("", String::as_str))),
+                Shape::Stacks(bars) | Shape::Groups(bars) => {
+                    text.push_str(&field(bars.get(x as usize).map_or("", String::as_str)))
+                }
                 _ => {
                     let _ = write!(text, "{x}");
                 }

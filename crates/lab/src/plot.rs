@@ -39,8 +39,10 @@ pub(crate) fn svg(figure: &Figure) -> Result<String> {
 
 fn draw(area: &Area<'_>, figure: &Figure) -> Drawn {
     area.fill(&WHITE).map_err(text)?;
-    if let Shape::Stacks(bars) = &figure.shape {
-        return stacks(area, figure, bars);
+    match &figure.shape {
+        Shape::Stacks(names) => return bars(area, figure, names, true),
+        Shape::Groups(names) => return bars(area, figure, names, false),
+        Shape::Lines | Shape::Edges => {}
     }
     let points = || figure.series.iter().flat_map(|series| series.points.iter());
     let (x0, x1) = range(&figure.x, points().map(|point| point.0));
@@ -120,15 +122,22 @@ fn visible(figure: &Figure, series: &Series) -> Vec<(f64, f64)> {
     series.points.iter().copied().filter(|&(x, y)| shown(&figure.x, x) && shown(&figure.y, y)).collect()
 }
 
-fn stacks(area: &Area<'_>, figure: &Figure, bars: &[String]) -> Drawn {
-    let height = |bar: usize| figure.series.iter().filter_map(|series| series.at(bar as f64)).sum::<f64>();
-    let most = (0..bars.len()).map(height).fold(0.0, f64::max).max(1e-9);
+/// Draws the series as bars: on top of each other, or side by side.
+fn bars(area: &Area<'_>, figure: &Figure, names: &[String], stacked: bool) -> Drawn {
+    let count = figure.series.len().max(1) as f64;
+    let top = |bar: usize| {
+        let values = figure.series.iter().filter_map(|series| series.at(bar as f64));
+        if stacked { values.sum::<f64>() } else { values.fold(0.0, f64::max) }
+    };
+    let most = (0..names.len()).map(top).fold(0.0, f64::max).max(1e-9);
+    // Side by side, the bars leave no space for the legend but at their right.
+    let right = names.len() as f64 + if stacked { 0.6 } else { names.len() as f64 / 4.0 };
     let mut chart = ChartBuilder::on(area)
         .caption(&figure.title, ("sans-serif", 17))
         .margin(12)
         .x_label_area_size(28)
         .y_label_area_size(64)
-        .build_cartesian_2d(-0.6..bars.len() as f64 + 0.6, 0.0..most * 1.12)
+        .build_cartesian_2d(-0.6..right, 0.0..most * 1.12)
         .map_err(text)?;
     chart
         .configure_mesh()
@@ -140,26 +149,27 @@ fn stacks(area: &Area<'_>, figure: &Figure, bars: &[String]) -> Drawn {
         .y_label_formatter(&|value| number(*value))
         .draw()
         .map_err(text)?;
-    let mut bottoms = vec![0.0; bars.len()];
+    let mut bottoms = vec![0.0; names.len()];
     for (index, series) in figure.series.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
+        let (left, width) = if stacked { (-0.3, 0.6) } else { (-0.4 + 0.8 * index as f64 / count, 0.8 / count) };
         let boxes: Vec<_> = bottoms
             .iter_mut()
             .enumerate()
             .filter_map(|(bar, bottom)| {
-                let (at, start) = (bar as f64, *bottom);
-                *bottom += series.at(at)?;
-                Some(Rectangle::new([(at - 0.3, start), (at + 0.3, *bottom)], colour.mix(0.8).filled()))
+                let (at, start) = (bar as f64 + left, if stacked { *bottom } else { 0.0 });
+                *bottom = start + series.at(bar as f64)?;
+                Some(Rectangle::new([(at, start), (at + width, *bottom)], colour.mix(0.8).filled()))
             })
             .collect();
         let drawn = chart.draw_series(boxes).map_err(text)?;
         drawn.label(&series.name).legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled()));
     }
-    let names = bars
-        .iter()
-        .enumerate()
-        .map(|(bar, name)| Text::new(name.clone(), (bar as f64 - 0.3, most * 1.06), ("sans-serif", 13).into_font()));
-    chart.draw_series(names).map_err(text)?;
+    let size = if names.len() > 7 { 9 } else { 13 };
+    let label = |(bar, name): (usize, &String)| {
+        Text::new(name.clone(), (bar as f64 - 0.4, most * 1.06), ("sans-serif", size).into_font())
+    };
+    chart.draw_series(names.iter().enumerate().map(label)).map_err(text)?;
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::MiddleRight)
@@ -196,9 +206,11 @@ mod tests {
                 }
             }
         }
-        let bars = Shape::Stacks(vec!["one".into(), "two".into(), "three".into(), "four".into()]);
-        let svg = svg(&figure(Axis::linear("across"), Axis::linear("up"), bars)).unwrap();
-        assert!(svg.contains("four") && svg.contains("second"), "{svg}");
+        let names: Vec<String> = ["one", "two", "three", "four"].map(String::from).into();
+        for bars in [Shape::Stacks(names.clone()), Shape::Groups(names)] {
+            let svg = svg(&figure(Axis::linear("across"), Axis::linear("up"), bars)).unwrap();
+            assert!(svg.contains("four") && svg.contains("second"), "{svg}");
+        }
     }
 
     #[test]

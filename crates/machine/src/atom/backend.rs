@@ -159,5 +159,7 @@ pub(super) fn log_line(entries: &[(u64, u64)]) -> Bytes {
 pub(super) fn entries_of(line: &Bytes) -> impl Iterator<Item = (u64, u64)> {
     let entries: Vec<(u64, u64)> =
         (0..ENTRIES).map(|index| (word_of(line, index * 16), word_of(line, index * 16 + 8))).collect();
-    entries.into_iter().filter(|(address, _)| *address != NO_ADDRESS)
+    let entries = entries.into_iter().filter(|(address, _)| *address != NO_ADDRESS);
+    // A store of half a word has an address of its own, and carries the whole word.
+    entries.map(|(address, value)| (address & !7, value))
 }

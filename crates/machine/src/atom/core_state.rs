@@ -12,12 +12,26 @@ use crate::fiber::Fiber;
 /// What waits in a store queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    Store { address: u64, value: u64 },
-    Flush { line: u32, done: bool },
+    /// `second` is the value of the next word, if the store is as wide as two.
+    Store {
+        address: u64,
+        value: u64,
+        second: Option<u64>,
+    },
+    Flush {
+        line: u32,
+        done: bool,
+    },
     Fence,
-    Begin { outer: bool },
-    End { outer: bool },
-    Unlock { lock: usize },
+    Begin {
+        outer: bool,
+    },
+    End {
+        outer: bool,
+    },
+    Unlock {
+        lock: usize,
+    },
 }
 
 /// An entry of a store queue.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use corosensei::Yielder;
 
-use super::{Design, LINE_BYTES};
+use super::{Design, LINE_BYTES, Plan, StoreWidth};
 
 /// What a program asks of its core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,7 +16,8 @@ pub(super) enum Ask {
     Load(u64),
     /// Address and length.
     Read(u64, usize),
-    Store(u64, u64),
+    /// Address, value, and that of the next word, if the store is as wide as two.
+    Store(u64, u64, Option<u64>),
     Flush(u32),
     Fence,
     /// Whether it is the outermost.
@@ -43,6 +44,7 @@ pub struct Cpu {
     mailbox: Rc<Mailbox>,
     yielder: *const Yielder<(), ()>,
     design: Design,
+    stores: StoreWidth,
     number: usize,
     depth: usize,
     /// Lines written in the open region.
@@ -60,8 +62,9 @@ impl std::fmt::Debug for Cpu {
 pub struct Lock(pub usize);
 
 impl Cpu {
-    pub(super) fn new(mailbox: Rc<Mailbox>, yielder: *const Yielder<(), ()>, design: Design, number: usize) -> Self {
-        Self { mailbox, yielder, design, number, depth: 0, written: Vec::new() }
+    pub(super) fn new(mailbox: Rc<Mailbox>, yielder: *const Yielder<(), ()>, plan: &Plan, number: usize) -> Self {
+        let (design, stores) = (plan.design, plan.stores);
+        Self { mailbox, yielder, design, stores, number, depth: 0, written: Vec::new() }
     }
 
     fn ask(&mut self, ask: Ask) -> u64 {
@@ -99,21 +102,34 @@ impl Cpu {
 
     /// Stores a word.
     pub fn store(&mut self, address: u64, value: u64) {
+        self.store_wide(address, value, None);
+    }
+
+    fn store_wide(&mut self, address: u64, value: u64, second: Option<u64>) {
         assert!(address.is_multiple_of(8), "words are aligned");
         assert!(self.depth > 0, "data are stored in atomic regions");
         let line = (address / LINE_BYTES as u64) as u32;
         if self.written.last() != Some(&line) {
             self.written.push(line);
         }
-        self.ask(Ask::Store(address, value));
+        self.ask(Ask::Store(address, value, second));
+        if self.stores == StoreWidth::Half {
+            // The other half; either store carries the whole word, so that each half may be read.
+            self.ask(Ask::Store(address + 4, value, None));
+        }
     }
 
-    /// Stores bytes, word by word; both address and length are multiples of 8.
+    /// Stores bytes; both address and length are multiples of 8.
     pub fn write(&mut self, address: u64, from: &[u8]) {
         assert!(from.len().is_multiple_of(8), "words are written whole");
-        for (index, word) in from.chunks_exact(8).enumerate() {
-            let word = word.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            self.store(address + 8 * index as u64, word);
+        let word = |at: &[u8]| at.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let mut at = 0;
+        while at < from.len() {
+            let to = address + at as u64;
+            let is_pair = self.stores == StoreWidth::Pair && to.is_multiple_of(16) && at + 16 <= from.len();
+            let second = is_pair.then(|| word(&from[at + 8..at + 16]));
+            self.store_wide(to, word(&from[at..at + 8]), second);
+            at += if is_pair { 16 } else { 8 };
         }
     }
 

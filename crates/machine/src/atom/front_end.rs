@@ -87,7 +87,7 @@ impl System {
             let core = &mut self.cores[c];
             let address = u64::from(line) * LINE_BYTES as u64;
             let value = core.time;
-            if !self.enqueue(c, Kind::Store { address, value }) {
+            if !self.enqueue(c, Kind::Store { address, value, second: None }) {
                 return false;
             }
             let core = &mut self.cores[c];
@@ -115,7 +115,7 @@ impl System {
         match ask {
             Ask::Load(address) => self.execute_load(c, address),
             Ask::Read(address, len) => self.execute_read(c, address, len),
-            Ask::Store(address, value) => self.execute_queued(c, Kind::Store { address, value }),
+            Ask::Store(address, value, second) => self.execute_queued(c, Kind::Store { address, value, second }),
             Ask::Flush(line) => self.execute_queued(c, Kind::Flush { line, done: false }),
             Ask::Fence => self.execute_queued(c, Kind::Fence),
             Ask::Begin(outer) => {
@@ -174,7 +174,8 @@ impl System {
     /// The newest value for a word in the store queue.
     fn queued_word(&self, c: usize, address: u64) -> Option<u64> {
         self.cores[c].queue.iter().rev().find_map(|entry| match entry.kind {
-            Kind::Store { address: of, value } if of == address => Some(value),
+            Kind::Store { address: of, value, .. } if of & !7 == address => Some(value),
+            Kind::Store { address: of, second, .. } if of + 8 == address => second,
             _ => None,
         })
     }

@@ -112,6 +112,17 @@ pub enum Scope {
     Persistent,
 }
 
+/// How many bytes a store of a program writes. The paper does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreWidth {
+    /// Four: a word takes two stores.
+    Half,
+    /// Eight: a word.
+    Word,
+    /// Sixteen, where a program writes bytes: two neighbouring words take one store.
+    Pair,
+}
+
 /// What a run depends on, besides its programs.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -121,6 +132,8 @@ pub struct Plan {
     pub design: Design,
     /// What is logged.
     pub scope: Scope,
+    /// How wide stores are.
+    pub stores: StoreWidth,
     /// A planted fault.
     pub fault: Option<Fault>,
     /// Of the latencies' jitter and the fates of interrupted writes.
@@ -140,6 +153,7 @@ impl Plan {
             machine,
             design,
             scope: Scope::All,
+            stores: StoreWidth::Word,
             fault: None,
             seed: 1,
             warm_up: 0,

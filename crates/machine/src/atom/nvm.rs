@@ -101,7 +101,7 @@ impl Values {
 
     /// Stores a word.
     pub(super) fn set_word(&mut self, address: u64, value: u64) {
-        let at = (address % LINE_BYTES as u64) as usize;
+        let at = (address % LINE_BYTES as u64) as usize & !7;
         set_word_of(&mut self.coherent[(address / LINE_BYTES as u64) as usize], at, value);
     }
 }

@@ -33,23 +33,29 @@ const COMMITTED: u8 = 1;
 
 impl System {
     /// Logs a store; returns whether it may complete: it may not while the core's log is full of
-    /// updates that are not retired.
-    pub(super) fn redo_store(&mut self, c: usize, address: u64, value: u64) -> bool {
+    /// updates that are not retired. A store of two words makes one entry of twice the size.
+    pub(super) fn redo_store(&mut self, c: usize, address: u64, value: u64, second: Option<u64>) -> bool {
         let mc = self.machine().controller_of((address / LINE_BYTES as u64) as u32);
         let log = &mut self.backend.cores[c];
-        if let Some(entry) = log.open[mc].iter_mut().find(|entry| entry.0 == address) {
-            entry.1 = value;
-            return true;
+        let mut added = Vec::new();
+        for (address, value) in [(address, value)].into_iter().chain(second.map(|second| (address + 8, second))) {
+            match log.open[mc].iter_mut().find(|entry| entry.0 == address) {
+                Some(entry) => entry.1 = value,
+                None => added.push((address, value)),
+            }
         }
         let lines: u32 = log.ranges.iter().map(|range| range.1).sum();
-        let fills = log.open[mc].len() + 1 == ENTRIES;
+        let fills = log.open[mc].len() + added.len() >= ENTRIES;
         if fills && log.unretired > 0 && (log.unretired + lines) as usize >= self.plan.machine.redo.lines {
             return false;
         }
-        log.open[mc].push((address, value));
-        self.counters.entries += 1;
-        if fills {
-            self.send_log_line(c, mc);
+        self.counters.entries += u64::from(!added.is_empty());
+        for entry in added {
+            let open = &mut self.backend.cores[c].open[mc];
+            open.push(entry);
+            if open.len() == ENTRIES {
+                self.send_log_line(c, mc);
+            }
         }
         true
     }

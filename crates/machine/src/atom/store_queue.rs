@@ -49,11 +49,11 @@ impl System {
                 return self.drain_from(c, entered.max(at));
             }
             let outcome = match kind {
-                Kind::Store { address, value } => {
+                Kind::Store { address, value, second } => {
                     if at > self.now && !self.is_ready(c, address) {
                         return self.drain_from(c, at);
                     }
-                    self.store(c, address, value)
+                    self.store(c, address, value, second)
                 }
                 Kind::Flush { done, .. } => self.flush(c, done),
                 Kind::Fence => Outcome::Left,
@@ -87,7 +87,7 @@ impl System {
         !self.plan.design.is_redo() && state.is_some_and(|state| state.is_owned() && logged(state.log_epoch()))
     }
 
-    fn store(&mut self, c: usize, address: u64, value: u64) -> Outcome {
+    fn store(&mut self, c: usize, address: u64, value: u64, second: Option<u64>) -> Outcome {
         let line = (address / LINE_BYTES as u64) as u32;
         let epoch = self.cores[c].epoch;
         let Some(state) = self.private[c].touch(line).filter(|state| state.is_owned()) else {
@@ -100,13 +100,16 @@ impl System {
                 self.initiate_log(c, line, address, value);
                 return Outcome::Stays;
             }
-            if self.plan.design.is_redo() && !self.redo_store(c, address, value) {
+            if self.plan.design.is_redo() && !self.redo_store(c, address, value, second) {
                 self.cores[c].head = Head::Redo;
                 return Outcome::Stays;
             }
         }
         self.private[c].touch(line).expect("the line is there").make_dirty();
         self.values.set_word(address, value);
+        if let Some(second) = second {
+            self.values.set_word(address + 8, second);
+        }
         self.counters.stores += 1;
         if line >= self.values.scratch && self.follows_stacks() {
             self.values.stack_stored(line);
@@ -126,7 +129,7 @@ impl System {
     fn initiate_log(&mut self, c: usize, line: u32, address: u64, value: u64) {
         let mut bytes = self.values.coherent[line as usize];
         if self.has(Fault::CopiedAfterStore) {
-            set_word_of(&mut bytes, (address % LINE_BYTES as u64) as usize, value);
+            set_word_of(&mut bytes, (address % LINE_BYTES as u64) as usize & !7, value);
         }
         let mut mc = self.machine().controller_of(line);
         if self.has(Fault::OtherController) {

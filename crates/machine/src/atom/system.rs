@@ -99,8 +99,8 @@ impl System {
         }
         for (number, program) in setup.programs.into_iter().enumerate() {
             let mailbox = Rc::new(Mailbox::default());
-            let (theirs, design) = (Rc::clone(&mailbox), plan.design);
-            let fiber = Fiber::new(move |yielder| program(&mut Cpu::new(theirs, yielder, design, number)))
+            let (theirs, plan) = (Rc::clone(&mailbox), plan.clone());
+            let fiber = Fiber::new(move |yielder| program(&mut Cpu::new(theirs, yielder, &plan, number)))
                 .expect("there is memory for a program's stack");
             system.cores.push(Core::new(fiber, mailbox, machine));
             system.events.push(0, Event::Core { core: number as u8 });

@@ -1,6 +1,6 @@
 //! T10: after a crash at any moment, recovery leaves every line as it was committed.
 
-use duramen_machine::atom::{CrashPlan, Design, Machine, Plan, Report, Scope, run};
+use duramen_machine::atom::{CrashPlan, Design, Machine, Plan, Report, Scope, StoreWidth, run};
 use duramen_test_support::{announced_seed, is_long};
 
 use crate::programs::{random, resume, updates};
@@ -12,6 +12,7 @@ pub(crate) fn tiny(design: Design, operations: u64, seed: u64) -> Plan {
     let mut plan = Plan::new(Machine::named("atom-tiny").unwrap(), design, operations);
     plan.seed = seed;
     plan.scope = if seed.is_multiple_of(2) { Scope::All } else { Scope::Persistent };
+    plan.stores = [StoreWidth::Half, StoreWidth::Pair, StoreWidth::Word][(seed % 3) as usize];
     plan.crashes = CrashPlan::Events { fates: fates(), stop: false };
     plan
 }

@@ -69,6 +69,11 @@ fn scribble(cpu: &mut Cpu, rng: &mut Rng, first: u64, stores: usize) {
                 cpu.read(first, &mut bytes);
                 cpu.store(at, u64::from(bytes[99]) + rng.bits());
             }
+            // Two words; the last one of the group is alone.
+            _ if at + 16 <= first + 64 * LINES as u64 => {
+                let bytes = u128::from(rng.bits()) << 64 | u128::from(rng.bits());
+                cpu.write(at, &bytes.to_le_bytes());
+            }
             _ => cpu.store(at, rng.bits()),
         }
     }

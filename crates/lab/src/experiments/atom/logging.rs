@@ -2,11 +2,11 @@
 
 use duramen_machine::atom::{CrashPlan, Design};
 
-use super::{Bench, KINDS, LARGE, SMALL, UNDO, WORLD, measure_kind, seeds, setting};
+use super::{Bench, KINDS, LARGE, SMALL, UNDO, WORLD, measure_kind, numbered, of_benchmarks, seeds, setting};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
-use crate::figure::{Axis, Figure, Series, Shape};
+use crate::figure::Series;
 
 /// Cycles with a full store queue.
 pub(crate) struct Full;
@@ -48,26 +48,10 @@ impl Experiment for Full {
             Bound::Within(0.65, 0.90),
         )];
         let series = by_base.iter().zip(&designs[1..]).map(|(ratios, design)| Series::ours(design.1, numbered(ratios)));
-        let figures = vec![figure("T3-queue-full", "Cycles with a full store queue by BASE", series.collect())];
+        let figures = vec![of_benchmarks("T3-queue-full", "Cycles with a full store queue by BASE", series.collect())];
         let mut setting = setting(context)?;
         setting.push(format!("NON-ATOMIC by BASE, mean: {:.2}.", mean(&by_base[1])));
         Ok(Findings { setting, figures, checks })
-    }
-}
-
-fn numbered(values: &[f64]) -> Vec<(f64, f64)> {
-    values.iter().enumerate().map(|(x, y)| (x as f64, *y)).collect()
-}
-
-fn figure(name: &str, title: &str, series: Vec<Series>) -> Figure {
-    let bars: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
-    Figure {
-        name: name.to_owned(),
-        title: format!("{title} ({})", bars.join(", ")),
-        x: Axis::linear("benchmark"),
-        y: Axis::linear("ratio"),
-        shape: Shape::Lines,
-        series,
     }
 }
 
@@ -105,7 +89,7 @@ impl Experiment for Sourced {
             ),
         ];
         let series = vec![Series::ours("small", numbered(&small)), Series::ours("large", numbered(&large))];
-        let figures = vec![figure("T4-sourced", "Source-logged entries (%)", series)];
+        let figures = vec![of_benchmarks("T4-sourced", "Source-logged entries (%)", series)];
         Ok(Findings { setting: setting(context)?, figures, checks })
     }
 }
@@ -140,7 +124,8 @@ impl Experiment for Collation {
             vec![Check::new("writes by full records", "8", writes as f64 / full as f64, Bound::Within(8.0, 8.0))];
         let mut setting = setting(context)?;
         setting.push(format!("{full} full records. The figure has the writes by entries, partial records included."));
-        let figures = vec![figure("T9-writes", "Log writes by entries", vec![Series::ours("ATOM", numbered(&mean))])];
+        let figures =
+            vec![of_benchmarks("T9-writes", "Log writes by entries", vec![Series::ours("ATOM", numbered(&mean))])];
         Ok(Findings { setting, figures, checks })
     }
 }
@@ -187,7 +172,7 @@ impl Experiment for Crashes {
         ];
         let mut setting = setting(context)?;
         setting.push(format!("In {cut} of the crashes, recovery was itself cut off and repeated."));
-        let figures = vec![figure("T10-crashes", "Crashes", vec![Series::ours("crashes", points)])];
+        let figures = vec![of_benchmarks("T10-crashes", "Crashes", vec![Series::ours("crashes", points)])];
         Ok(Findings { setting, figures, checks })
     }
 }

@@ -5,6 +5,7 @@
 
 mod logging;
 mod redo;
+mod regimes;
 mod throughput;
 
 pub(super) use logging::{Collation, Crashes, Full, Sourced};
@@ -20,6 +21,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::error::{Error, Result};
 use crate::experiment::{Context, EVENT_MODEL as WORLD};
+use crate::figure::{Axis, Figure, Series, Shape};
 
 const MACHINE: &str = "atom-events";
 /// Entries of an instance when it is new; the shared one has those of all programs.
@@ -86,8 +88,8 @@ impl AtomicMemory for Simulated<'_> {
 }
 
 /// The instances of a benchmark, one for each program or one for all, and the bytes they take.
-fn instances(kind: Kind, size: EntrySize, programs: u64) -> (Vec<Structure>, u64) {
-    let shared = kind == Kind::Queue;
+fn instances(kind: Kind, size: EntrySize, programs: u64, is_shared: bool) -> (Vec<Structure>, u64) {
+    let shared = is_shared || kind == Kind::Queue;
     let scale = Scale { entries: if shared { ENTRIES * programs } else { ENTRIES }, size };
     // Whole pages and one more, so that each instance begins behind another controller.
     let apart = Structure::bytes(kind, scale).next_multiple_of(4096) + 4096;
@@ -102,6 +104,10 @@ struct Bench {
     kind: Kind,
     size: EntrySize,
     plan: Plan,
+    /// Instructions besides each region, more than the call and its inputs take.
+    work: u64,
+    /// Whether all programs share an instance. They always share the queue.
+    is_shared: bool,
 }
 
 impl Bench {
@@ -111,12 +117,20 @@ impl Bench {
         let mut plan = Plan::new(machine, design, context.pick(MEASURED, MEASURED / 5, 4) * programs);
         plan.warm_up = context.pick(WARM_UP, WARM_UP / 5, 1) * programs;
         plan.seed = seed;
-        Ok(Self { kind, size, plan })
+        Ok(Self { kind, size, plan, work: 0, is_shared: false })
+    }
+
+    /// Leaves the fifth part of the operations, which is at least one for each program.
+    fn shorten(&mut self) {
+        let programs = self.plan.machine.core.cores as u64;
+        for operations in [&mut self.plan.operations, &mut self.plan.warm_up] {
+            *operations = (*operations / programs / 5).max(1) * programs;
+        }
     }
 
     fn run(&self) -> Result<Report> {
         let programs = self.plan.machine.core.cores as u64;
-        let (structures, bytes) = instances(self.kind, self.size, programs);
+        let (structures, bytes) = instances(self.kind, self.size, programs, self.is_shared);
         let mut memory = PlainMemory::new(bytes);
         let mut random = StdRng::seed_from_u64(self.plan.seed);
         for structure in &structures {
@@ -144,12 +158,12 @@ impl Bench {
 
     fn program(&self, structures: &[Structure], number: u64, seed: u64) -> Program {
         let which = number as usize % structures.len();
-        let structure = structures[which];
+        let (structure, work) = (structures[which], self.work);
         Box::new(move |cpu: &mut Cpu| {
             let mut random = StdRng::seed_from_u64(seed);
             for operation in number.. {
                 // Drawing the inputs, and the call.
-                cpu.work(40);
+                cpu.work(40 + work);
                 let done = structure.operate(&mut Simulated(cpu), Lock(which), operation, &mut random);
                 done.expect("the structure is whole");
                 if !cpu.done() {
@@ -220,6 +234,23 @@ fn measure_kind(context: &mut Context<'_>, kind: Kind, size: EntrySize, design: 
         Ok(bench)
     };
     measure(context, bench, design.1)
+}
+
+/// Returns a figure with a group of bars for each benchmark.
+fn of_benchmarks(name: &str, y: &str, series: Vec<Series>) -> Figure {
+    Figure {
+        name: name.to_owned(),
+        title: y.to_owned(),
+        x: Axis::linear("benchmark"),
+        y: Axis::linear(y),
+        shape: Shape::Groups(KINDS.map(|kind| kind.name().to_owned()).to_vec()),
+        series,
+    }
+}
+
+/// Returns points for the benchmarks.
+fn numbered(values: &[f64]) -> Vec<(f64, f64)> {
+    values.iter().enumerate().map(|(x, y)| (x as f64, *y)).collect()
 }
 
 fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {

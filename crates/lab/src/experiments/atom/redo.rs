@@ -3,7 +3,10 @@
 use duramen_machine::atom::Design;
 use duramen_workloads::regions::Kind;
 
-use super::{Bench, KINDS, SMALL, UNDO, WORLD, geometric_mean, measure, measure_kind, seeds, setting};
+use super::{
+    Bench, KINDS, SMALL, UNDO, WORLD, geometric_mean, measure, measure_kind, numbered, of_benchmarks, regimes, seeds,
+    setting,
+};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
@@ -11,6 +14,8 @@ use crate::figure::{Axis, Figure, Series, Shape};
 
 const REDO: (Design, &str) = (Design::Redo, "REDO");
 const TWO_CHANNELS: (Design, &str) = (Design::RedoTwoChannels, "REDO-2C");
+/// What is compared, by the first one.
+const COMPARED: [(Design, &str); 3] = [UNDO[2], REDO, TWO_CHANNELS];
 
 /// Throughput.
 pub(crate) struct Redo;
@@ -35,7 +40,7 @@ impl Experiment for Redo {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        context.expect(KINDS.len() * 3 * seeds(context).len());
+        context.expect(KINDS.len() * 3 * seeds(context).len() + regimes::measurements(COMPARED.len()));
         let mut by_opt = [Vec::new(), Vec::new()];
         for kind in KINDS {
             let opt = measure_kind(context, kind, SMALL, UNDO[2])?.throughput;
@@ -49,23 +54,15 @@ impl Experiment for Redo {
             Check::new("REDO-2C by ATOM-OPT, geometric mean", "0.30", means[1], Bound::AtMost(0.60)),
             Check::new("REDO-2C by REDO", "1.36", means[1] / means[0], Bound::AtLeast(1.0)),
         ];
-        let series = by_opt.iter().zip([REDO, TWO_CHANNELS]).map(|(ratios, design)| {
-            Series::ours(design.1, ratios.iter().enumerate().map(|(x, y)| (x as f64, *y)).collect())
-        });
-        let figures = vec![bars("T5-redo", "Throughput by ATOM-OPT", series.collect())];
-        Ok(Findings { setting: setting(context)?, figures, checks })
-    }
-}
-
-fn bars(name: &str, title: &str, series: Vec<Series>) -> Figure {
-    let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
-    Figure {
-        name: name.to_owned(),
-        title: format!("{title} ({})", kinds.join(", ")),
-        x: Axis::linear("benchmark"),
-        y: Axis::linear("ratio"),
-        shape: Shape::Lines,
-        series,
+        let series = by_opt.iter().zip([REDO, TWO_CHANNELS]);
+        let series = series.map(|(ratios, design)| Series::ours(design.1, numbered(ratios)));
+        let figures = vec![
+            of_benchmarks("T5-redo", "Throughput by ATOM-OPT", series.collect()),
+            regimes::of_kinds(context, "T5-conditions", &COMPARED)?,
+        ];
+        let mut setting = setting(context)?;
+        setting.push(regimes::legend());
+        Ok(Findings { setting, figures, checks })
     }
 }
 
@@ -100,8 +97,8 @@ impl Experiment for Entries {
         }
         let mean = geometric_mean(ratios.iter().copied());
         let checks = vec![Check::new("entries by ATOM-OPT's, geometric mean", "19", mean, Bound::AtLeast(8.0))];
-        let points = ratios.iter().enumerate().map(|(x, y)| (x as f64, *y)).collect();
-        let figures = vec![bars("T6-entries", "Log entries by ATOM-OPT's", vec![Series::ours("REDO", points)])];
+        let series = vec![Series::ours("REDO", numbered(&ratios))];
+        let figures = vec![of_benchmarks("T6-entries", "Log entries by ATOM-OPT's", series)];
         Ok(Findings { setting: setting(context)?, figures, checks })
     }
 }
@@ -127,15 +124,14 @@ impl Experiment for Latency {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let factors = context.pick(&[1, 2, 3, 5, 8, 10, 15, 20][..], &[1, 10], &[1, 10]);
-        context.expect(factors.len() * 2 * seeds(context).len());
+        let conditions = 2 * regimes::REGIMES.len() * 2;
+        context.expect(factors.len() * 2 * seeds(context).len() + conditions);
         let mut series = Vec::new();
         for design in [UNDO[2], REDO] {
             let mut points = Vec::new();
             for &factor in factors {
                 let mut parts = Bench::new(context, Kind::RbTree, SMALL, design.0, 0)?;
-                // Table I's latencies are ten times DRAM's.
-                parts.plan.machine.memory.write = 36 * factor;
-                parts.plan.machine.memory.read = 24 * factor;
+                set_latency(&mut parts, factor);
                 let bench = |seed| {
                     let mut bench = parts.clone();
                     bench.plan.seed = seed;
@@ -151,7 +147,7 @@ impl Experiment for Latency {
             Check::new("REDO by ATOM-OPT at DRAM's latency", "above 1", ratio(1.0), Bound::AtLeast(1.0)),
             Check::new("REDO by ATOM-OPT at ten times that", "below 1", ratio(10.0), Bound::AtMost(1.0)),
         ];
-        let figures = vec![Figure {
+        let mut figures = vec![Figure {
             name: "T7-latency".to_owned(),
             title: "Throughput of rbtree by the latency of memory".to_owned(),
             x: Axis::linear("latency by DRAM's"),
@@ -159,6 +155,22 @@ impl Experiment for Latency {
             shape: Shape::Lines,
             series,
         }];
-        Ok(Findings { setting: setting(context)?, figures, checks })
+        for factor in [1, 10] {
+            let name = format!("T7-conditions-{factor}");
+            let latency = |bench: &mut Bench| set_latency(bench, factor);
+            let mut figure = regimes::of(context, &name, &COMPARED[..2], &[Kind::RbTree], latency)?;
+            let latency = if factor == 1 { "DRAM's latency" } else { "ten times that" };
+            figure.title = format!("Other conditions, {latency}: throughput by ATOM-OPT");
+            figures.push(figure);
+        }
+        let mut setting = setting(context)?;
+        setting.push(regimes::legend());
+        Ok(Findings { setting, figures, checks })
     }
+}
+
+/// Sets the latencies of memory to a multiple of DRAM's; Table I has ten times DRAM's.
+fn set_latency(bench: &mut Bench, factor: u64) {
+    bench.plan.machine.memory.write = 36 * factor;
+    bench.plan.machine.memory.read = 24 * factor;
 }

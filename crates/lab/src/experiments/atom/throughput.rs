@@ -2,11 +2,14 @@
 
 use duramen_workloads::regions::EntrySize;
 
-use super::{KINDS, LARGE, Measured, SMALL, UNDO, WORLD, geometric_mean, measure_kind, seeds, setting};
+use super::{
+    KINDS, LARGE, Measured, SMALL, UNDO, WORLD, geometric_mean, measure_kind, numbered, of_benchmarks, regimes, seeds,
+    setting,
+};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
-use crate::figure::{Axis, Figure, Series, Shape};
+use crate::figure::Series;
 
 /// Small entries.
 pub(crate) struct Small;
@@ -63,7 +66,8 @@ impl Experiment for Large {
 }
 
 fn findings(context: &mut Context<'_>, id: &str, size: EntrySize, paper: [f64; 4]) -> Result<Findings> {
-    context.expect(KINDS.len() * UNDO.len() * seeds(context).len());
+    let of_regimes = if size == SMALL { regimes::measurements(UNDO.len()) } else { 0 };
+    context.expect(KINDS.len() * UNDO.len() * seeds(context).len() + of_regimes);
     let mut all: Vec<[Measured; 4]> = Vec::new();
     for kind in KINDS {
         let mut of_kind = Vec::new();
@@ -114,16 +118,13 @@ fn findings(context: &mut Context<'_>, id: &str, size: EntrySize, paper: [f64; 4
             designs.join("; ")
         ));
     }
-    let bars: Vec<String> = KINDS.iter().map(|kind| kind.name().to_owned()).collect();
-    let points = |design: usize| all.iter().enumerate().map(|(x, of)| (x as f64, ratio(of, design))).collect();
+    let points = |design: usize| numbered(&all.iter().map(|of| ratio(of, design)).collect::<Vec<_>>());
     let series = (1..4).map(|design| Series::ours(UNDO[design].1, points(design)));
-    let figure = Figure {
-        name: format!("{id}-throughput"),
-        title: format!("Throughput by BASE, entries of {} bytes ({})", size.bytes(), bars.join(", ")),
-        x: Axis::linear("benchmark"),
-        y: Axis::linear("throughput by BASE"),
-        shape: Shape::Lines,
-        series: series.collect(),
-    };
-    Ok(Findings { setting, figures: vec![figure], checks })
+    let name = format!("{id}-throughput");
+    let mut figures = vec![of_benchmarks(&name, "Throughput by BASE", series.collect())];
+    if size == SMALL {
+        figures.push(regimes::of_kinds(context, "T1-conditions", &UNDO)?);
+        setting.push(regimes::legend());
+    }
+    Ok(Findings { setting, figures, checks })
 }

@@ -1,0 +1,122 @@
+//! The same comparisons under other conditions that the paper leaves open, one changed at a time.
+//! They show how far a result depends on what was decided here. No verdict is taken from them.
+
+use duramen_machine::atom::{Design, Scope, StoreWidth};
+use duramen_workloads::regions::Kind;
+
+use super::{Bench, KINDS, SMALL, geometric_mean};
+use crate::error::Result;
+use crate::experiment::Context;
+use crate::figure::{Axis, Figure, Series, Shape};
+
+/// A change of the conditions.
+pub(super) struct Regime {
+    /// For the axis of a figure.
+    label: &'static str,
+    /// In words.
+    what: &'static str,
+    change: fn(&mut Bench),
+}
+
+/// All of them. The first one changes nothing.
+pub(super) const REGIMES: [Regime; 13] = [
+    Regime { label: "as judged", what: "as judged", change: |_| {} },
+    Regime { label: "2.5k", what: "2,500 instructions besides each region", change: |bench| bench.work = 2500 },
+    Regime { label: "5k", what: "5,000 instructions", change: |bench| bench.work = 5000 },
+    Regime { label: "10k", what: "10,000 instructions", change: |bench| bench.work = 10_000 },
+    Regime { label: "20k", what: "20,000 instructions", change: |bench| bench.work = 20_000 },
+    Regime {
+        label: "1 flush",
+        what: "flushes one at a time",
+        change: |bench| bench.plan.machine.core.flushes_at_once = 1,
+    },
+    Regime { label: "8 banks", what: "8 banks a channel", change: |bench| bench.plan.machine.memory.banks = 8 },
+    Regime { label: "4 B", what: "stores of 4 bytes", change: |bench| bench.plan.stores = StoreWidth::Half },
+    Regime { label: "16 B", what: "stores of 16 bytes", change: |bench| bench.plan.stores = StoreWidth::Pair },
+    Regime {
+        label: "no stack",
+        what: "stores to the stack are not logged",
+        change: |bench| bench.plan.scope = Scope::Persistent,
+    },
+    Regime {
+        label: "by line",
+        what: "controllers interleaved by lines",
+        change: |bench| bench.plan.machine.memory.interleave = 1,
+    },
+    Regime {
+        label: "2 headers",
+        what: "two record headers an update",
+        change: |bench| bench.plan.machine.log.headers = 2,
+    },
+    Regime { label: "one", what: "all programs share one instance", change: |bench| bench.is_shared = true },
+];
+
+/// Returns the number of measurements that [`of_kinds`] makes.
+pub(super) fn measurements(designs: usize) -> usize {
+    REGIMES.len() * KINDS.len() * designs
+}
+
+/// Returns the geometric means over the benchmarks, with small entries, of the throughputs of all
+/// designs but the first by that of the first: a group of bars for each regime.
+pub(super) fn of_kinds(context: &mut Context<'_>, name: &str, designs: &[(Design, &str)]) -> Result<Figure> {
+    of(context, name, designs, &KINDS, |_| {})
+}
+
+/// The same of some of the benchmarks, which `prepare` changes under all conditions.
+pub(super) fn of(
+    context: &mut Context<'_>,
+    name: &str,
+    designs: &[(Design, &str)],
+    kinds: &[Kind],
+    prepare: impl Fn(&mut Bench),
+) -> Result<Figure> {
+    figure(name, designs, |regime, design| {
+        let mut throughputs = Vec::new();
+        for &kind in kinds {
+            let mut bench = Bench::new(context, kind, SMALL, design.0, 1)?;
+            bench.shorten();
+            prepare(&mut bench);
+            (regime.change)(&mut bench);
+            let what = format!("{}, {}, {}", kind.name(), design.1, regime.what);
+            let report = context.measure(what, || bench.run())?;
+            throughputs.push(report.counters.operations as f64 / report.cycles as f64);
+        }
+        Ok(geometric_mean(throughputs.into_iter()))
+    })
+}
+
+/// Returns the figure of throughputs that `measure` gives for each regime and design.
+pub(super) fn figure(
+    name: &str,
+    designs: &[(Design, &str)],
+    mut measure: impl FnMut(&Regime, (Design, &str)) -> Result<f64>,
+) -> Result<Figure> {
+    let mut ratios = vec![Vec::new(); designs.len()];
+    for (x, regime) in REGIMES.iter().enumerate() {
+        let mut first = None;
+        for (ratios, design) in ratios.iter_mut().zip(designs) {
+            let throughput = measure(regime, *design)?;
+            ratios.push((x as f64, throughput / *first.get_or_insert(throughput)));
+        }
+    }
+    let series = ratios.into_iter().zip(designs).skip(1).map(|(points, design)| Series::ours(design.1, points));
+    Ok(Figure {
+        name: name.to_owned(),
+        title: format!("Other conditions: throughput by {}", designs[0].1),
+        x: Axis::linear("condition"),
+        y: Axis::linear(&format!("throughput by {}", designs[0].1)),
+        shape: Shape::Groups(REGIMES.iter().map(|regime| regime.label.to_owned()).collect()),
+        series: series.collect(),
+    })
+}
+
+/// Says what the labels of the figure mean.
+pub(super) fn legend() -> String {
+    let conditions: Vec<String> =
+        REGIMES[1..].iter().map(|regime| format!("*{}*: {}", regime.label, regime.what)).collect();
+    format!(
+        "Other conditions, one changed at a time, with a fifth of the operations and one seed; no verdict is taken \
+         from them. {}.",
+        conditions.join("; ")
+    )
+}
