@@ -15,9 +15,9 @@ pub(crate) const FOLDER: &str = "reproduction";
 const HEAD: &str = "\
 # Reproduction
 
-The findings of the papers that Duramen is built on, beside Duramen's results on the machine named in
-each section. This page is generated: `duramen lab run ID... --out DIR` measures, and writes this page
-and its figures.
+The findings of the papers that Duramen is built on, and whether Duramen's results reproduce them. Each
+claim has a page with figures, numbers, bounds and conditions. The pages are generated: `duramen lab run
+ID... --out DIR` measures, and writes them and their figures.
 
 A finding counts as *reproduced* if all of its parts are within their bounds, and as *partly reproduced*
 if some are. The bounds check the shape of the paper's figure, and its ratios within a tolerance;
@@ -25,14 +25,33 @@ absolute figures depend on the papers' machines. Every verdict is computed from 
 
 ";
 
-/// Returns a page about `outcomes`.
-pub fn document(outcomes: &[Outcome]) -> String {
+/// Returns the page about all `outcomes`, with links to their own pages.
+pub(crate) fn overview(outcomes: &[Outcome]) -> String {
     let mut text = HEAD.to_owned();
-    text.push_str(&table(outcomes));
-    for outcome in outcomes {
-        section(&mut text, outcome);
+    let count = |verdict: &str| outcomes.iter().filter(|outcome| outcome.verdict().name() == verdict).count();
+    let _ = write!(
+        text,
+        "Of {} claims, {} are reproduced, {} partly, {} not, and {} were not run.\n\n",
+        EXPERIMENTS.len(),
+        count("reproduced"),
+        count("partly reproduced"),
+        count("not reproduced"),
+        EXPERIMENTS.len() - outcomes.len(),
+    );
+    text.push_str("| claim | paper | what it found | verdict |\n|---|---|---|---|\n");
+    for experiment in EXPERIMENTS {
+        let about = experiment.about();
+        let (name, verdict) = match outcomes.iter().find(|outcome| outcome.id == about.id) {
+            Some(outcome) => (format!("[{0}]({FOLDER}/{0}.md)", about.id), verdict(outcome)),
+            None => (about.id.to_owned(), "not run".to_owned()),
+        };
+        let _ = writeln!(text, "| {name}: {} | {} | {} | {verdict} |", about.title, about.source, about.found);
     }
     text
+}
+
+fn verdict(outcome: &Outcome) -> String {
+    format!("{}{}", outcome.verdict().name(), if outcome.quick { " (quick run)" } else { "" })
 }
 
 /// Returns a table of all experiments; those without an outcome have not been run.
@@ -50,16 +69,22 @@ fn row(text: &mut String, experiment: &dyn Experiment, outcomes: &[Outcome]) {
         Some(outcome) => {
             let ours: Vec<String> =
                 outcome.checks.iter().map(|check| format!("{}: {}", check.what, number(check.ours))).collect();
-            let quick = if outcome.quick { " (quick run)" } else { "" };
-            (ours.join("; "), format!("{}{quick}", outcome.verdict().name()))
+            (ours.join("; "), verdict(outcome))
         }
         None => ("-".to_owned(), "not run".to_owned()),
     };
     let _ = writeln!(text, "| {} | {} | {} | {ours} | {verdict} |", about.id, about.source, about.found);
 }
 
+/// Returns the page about one outcome, which lies in the folder of its figures.
+pub(crate) fn page(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    section(&mut text, outcome);
+    text
+}
+
 fn section(text: &mut String, outcome: &Outcome) {
-    let _ = write!(text, "\n## {}: {}\n\n", outcome.id, outcome.title);
+    let _ = write!(text, "# {}: {}\n\n", outcome.id, outcome.title);
     let _ = write!(text, "{}. What the paper found: {}.\n\n", outcome.source, outcome.found);
     let _ = write!(text, "Counts as reproduced when: {}.\n\n", outcome.wanted);
     let _ = write!(text, "**{}**\n\n", outcome.verdict());
@@ -75,7 +100,7 @@ fn section(text: &mut String, outcome: &Outcome) {
         let _ = write!(text, "\nWhy some parts do not hold: {difference}.\n");
     }
     for figure in &outcome.figures {
-        let _ = write!(text, "\n![{}]({FOLDER}/{}.svg)\n\n", figure.title, figure.name);
+        let _ = write!(text, "\n![{}]({}.svg)\n\n", figure.title, figure.name);
         numbers(text, figure);
     }
     text.push('\n');
@@ -101,7 +126,7 @@ fn section(text: &mut String, outcome: &Outcome) {
 
 /// The figure's numbers as a table, unless there are too many for a page.
 fn numbers(text: &mut String, figure: &Figure) {
-    let file = format!("[{0}.csv]({FOLDER}/{0}.csv)", figure.name);
+    let file = format!("[{0}.csv]({0}.csv)", figure.name);
     if figure.shape == Shape::Edges {
         let _ = writeln!(text, "The edges are in {file}.");
         return;
@@ -147,20 +172,28 @@ mod tests {
 
     #[test]
     fn the_page_has_figures_bounds_and_the_command() {
-        let page = document(&[outcome(false)]);
+        let text = page(&outcome(false));
         for words in [
             "| 1.50 | 35 |",
             "kept 0.25 processors busy",
-            "(reproduction/a1.svg)",
+            "(a1.svg)",
             "at least 10",
             "**reproduced**",
             "duramen lab run A1\n",
         ] {
-            assert!(page.contains(words), "no `{words}` in {page}");
+            assert!(text.contains(words), "no `{words}` in {text}");
         }
-        assert!(!page.contains("quick run"), "{page}");
-        let page = document(&[outcome(true)]);
-        assert!(page.contains("reproduced (quick run)") && page.contains("A quick run:"), "{page}");
+        assert!(!text.contains("A quick run:"), "{text}");
+        assert!(page(&outcome(true)).contains("A quick run:"));
+    }
+
+    #[test]
+    fn the_overview_counts_and_links() {
+        let text = overview(&[outcome(true)]);
+        for words in ["[A1](reproduction/A1.md): ", "| reproduced (quick run) |", "1 are reproduced, 0 partly"] {
+            assert!(text.contains(words), "no `{words}` in {text}");
+        }
+        assert_eq!(text.matches("| not run |").count(), EXPERIMENTS.len() - 1, "{text}");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! The files of results: `ID.json` for each experiment, and a CSV and an SVG file for each of its
-//! figures.
+//! The files of results: `ID.json` and a page for each experiment, and a CSV and an SVG file for
+//! each of its figures; and a page about all of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::document::{FOLDER, document};
+use crate::document::{FOLDER, overview, page};
 use crate::error::{Error, Result};
 use crate::experiments::EXPERIMENTS;
 use crate::figure::Figure;
@@ -23,8 +23,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|error| failed("write", path)(error.to_string()))
 }
 
-/// Keeps `outcome` in `directory`, instead of an earlier one of the same experiment, and writes the
-/// document anew. Returns the files.
+/// Keeps `outcome` in `directory`, instead of an earlier one of the same experiment, and writes all
+/// pages anew. Returns the files of the experiment, and the page about all.
 ///
 /// # Errors
 /// [`Error::ResultFile`], [`Error::Plot`].
@@ -41,9 +41,13 @@ pub fn save(directory: &Path, outcome: &Outcome) -> Result<Vec<PathBuf>> {
     let json = folder.join(format!("{}.json", outcome.id));
     let text = serde_json::to_string_pretty(outcome).map_err(|error| failed("write", &json)(error.to_string()))?;
     write(&json, &(text + "\n"))?;
-    let page = directory.join(DOCUMENT);
-    write(&page, &document(&load_all(directory)?))?;
-    files.extend([json, page]);
+    let outcomes = load_all(directory)?;
+    for outcome in &outcomes {
+        write(&folder.join(format!("{}.md", outcome.id)), &page(outcome))?;
+    }
+    let all = directory.join(DOCUMENT);
+    write(&all, &overview(&outcomes))?;
+    files.extend([json, folder.join(format!("{}.md", outcome.id)), all]);
     Ok(files)
 }
 

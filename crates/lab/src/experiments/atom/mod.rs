@@ -20,8 +20,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::error::{Error, Result};
-use crate::experiment::{Context, EVENT_MODEL as WORLD};
+use crate::experiment::{Context, EVENT_MODEL as WORLD, Effort};
 use crate::figure::{Axis, Figure, Series, Shape};
+use crate::kept::Kept;
 
 const MACHINE: &str = "atom-events";
 /// Entries of an instance when it is new; the shared one has those of all programs.
@@ -227,6 +228,26 @@ fn measure(context: &mut Context<'_>, bench: impl Fn(u64) -> Result<Bench>, name
 
 /// Measures a benchmark with a design.
 fn measure_kind(context: &mut Context<'_>, kind: Kind, size: EntrySize, design: (Design, &str)) -> Result<Measured> {
+    let key = (kind, size, design.0, context.effort());
+    if let Some(measured) = MEASURED_KINDS.with(|kept| kept.find(&key)) {
+        return Ok(measured);
+    }
+    let measured = measure_kind_anew(context, kind, size, design)?;
+    MEASURED_KINDS.with(|kept| kept.keep(key, measured));
+    Ok(measured)
+}
+
+thread_local! {
+    /// Several experiments judge the same runs.
+    static MEASURED_KINDS: Kept<(Kind, EntrySize, Design, Effort), Measured> = const { Kept::new() };
+}
+
+fn measure_kind_anew(
+    context: &mut Context<'_>,
+    kind: Kind,
+    size: EntrySize,
+    design: (Design, &str),
+) -> Result<Measured> {
     let parts = Bench::new(context, kind, size, design.0, 0)?;
     let bench = move |seed| {
         let mut bench = parts.clone();
