@@ -4,14 +4,16 @@
 //! experiments ran.
 
 mod logging;
+mod new_order;
 mod redo;
 mod throughput;
 
 pub(super) use logging::{Collation, Crashes, Full, Sourced};
+pub(super) use new_order::OrderEntering;
 pub(super) use redo::{Entries, Latency, Redo};
 pub(super) use throughput::{Large, Small};
 
-use duramen_machine::atom::{self, Cpu, Design, LINE_BYTES, Lock, Machine, Plan, Program, Report, Setup};
+use duramen_machine::atom::{self, Bytes, Cpu, Design, LINE_BYTES, Lock, Machine, Plan, Program, Report, Setup};
 use duramen_workloads::regions::{
     Addr, AtomicMemory, EntrySize, Kind, PlainMemory, RegionAccess, RegionError, Scale, Structure,
 };
@@ -68,19 +70,20 @@ impl RegionAccess for Region<'_> {
     }
 }
 
-impl AtomicMemory for Simulated<'_> {
+impl<'a> AtomicMemory for Simulated<'a> {
     type Error = RegionError;
-    type Lock = Lock;
+    /// In the order in which they are taken.
+    type Lock = &'a [Lock];
     type Region<'region> = Region<'region>;
 
     fn atomic<R>(
         &mut self,
-        lock: Lock,
+        locks: &'a [Lock],
         mut body: impl FnMut(&mut Region<'_>) -> Result<R, RegionError>,
     ) -> Result<R, RegionError> {
-        self.0.begin(&[lock]);
+        self.0.begin(locks);
         let result = body(&mut Region(self.0));
-        self.0.end(&[lock]);
+        self.0.end(locks);
         result
     }
 }
@@ -126,16 +129,11 @@ impl Bench {
                 structure.operate(&mut memory, (), number, &mut random).map_err(broken)?;
             }
         }
-        let mut image = vec![[0; LINE_BYTES]; bytes as usize / LINE_BYTES];
-        for (index, line) in image.iter_mut().enumerate() {
-            memory.read((index * LINE_BYTES) as u64, line).map_err(broken)?;
-        }
+        let image = image_of(&mut memory, bytes)?;
         let program = |number| self.program(&structures, number, random.random());
         let setup = Setup { image, locks: structures.len(), programs: (0..programs).map(program).collect() };
         let report = atom::run(&self.plan, setup).map_err(failed)?;
-        for (index, line) in report.image.iter().enumerate() {
-            memory.write((index * LINE_BYTES) as u64, line).map_err(broken)?;
-        }
+        let mut memory = memory_of(&report.image)?;
         for structure in &structures {
             structure.audit(&mut memory, ()).map_err(broken)?;
         }
@@ -150,7 +148,7 @@ impl Bench {
             for operation in number.. {
                 // Drawing the inputs, and the call.
                 cpu.work(40);
-                let done = structure.operate(&mut Simulated(cpu), Lock(which), operation, &mut random);
+                let done = structure.operate(&mut Simulated(cpu), &[Lock(which)], operation, &mut random);
                 done.expect("the structure is whole");
                 if !cpu.done() {
                     return;
@@ -158,6 +156,21 @@ impl Bench {
             }
         })
     }
+}
+
+/// Returns the lines of a memory of so many bytes.
+fn image_of(memory: &mut PlainMemory, bytes: u64) -> Result<Vec<Bytes>> {
+    let mut image = vec![[0; LINE_BYTES]; bytes as usize / LINE_BYTES];
+    memory.read(0, image.as_flattened_mut()).map_err(broken)?;
+    Ok(image)
+}
+
+/// Returns a memory with these lines.
+fn memory_of(image: &[Bytes]) -> Result<PlainMemory> {
+    let bytes = image.as_flattened();
+    let mut memory = PlainMemory::new(bytes.len() as u64);
+    memory.write(0, bytes).map_err(broken)?;
+    Ok(memory)
 }
 
 fn broken(error: RegionError) -> Error {

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
 use crate::figure::{Axis, Figure, Series, Shape};
 
-const REDO: (Design, &str) = (Design::Redo, "REDO");
+pub(super) const REDO: (Design, &str) = (Design::Redo, "REDO");
 const TWO_CHANNELS: (Design, &str) = (Design::RedoTwoChannels, "REDO-2C");
 
 /// Throughput.
