@@ -56,8 +56,8 @@ fn keys_in_any_order_fit_the_nodes_that_there_are() {
     compare(&(0..KEYS).collect::<Vec<u64>>(), 4_001);
     compare(&(0..KEYS).rev().collect::<Vec<u64>>(), 4_001);
     // Groups that grow, each between others: as order lines of several districts in one tree.
-    compare(&(0..KEYS).map(|number| number % 10 << 32 | number / 10).collect::<Vec<u64>>(), 4_001);
-    compare(&(0..KEYS).map(|number| (9 - number % 10) << 32 | number / 10).collect::<Vec<u64>>(), 4_001);
+    compare(&(0..KEYS).map(|number| ((number % 10) << 32) | (number / 10)).collect::<Vec<u64>>(), 4_001);
+    compare(&(0..KEYS).map(|number| ((9 - number % 10) << 32) | (number / 10)).collect::<Vec<u64>>(), 4_001);
     let mut random = StdRng::seed_from_u64(5);
     compare(&(0..KEYS).map(|_| random.random_range(0..1 << 40)).collect::<Vec<u64>>(), 4_001);
 }
