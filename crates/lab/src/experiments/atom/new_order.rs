@@ -72,8 +72,8 @@ impl Experiment for OrderEntering {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "a transaction waits longer for the loads of its searches, many of which miss the caches, than for its \
-             stores; so even NON-ATOMIC gains less than the paper's ATOM, and with faster reads ATOM gains more",
+            "a transaction waits longer for loads, for which about 50 lines come from memory, than for room in the \
+             store queue; so even NON-ATOMIC gains less than the paper's ATOM, and with faster reads ATOM gains more",
         )
     }
 
