@@ -2,7 +2,10 @@
 //! what a whole number of operations leaves.
 
 use duramen_heap::{Domain, Heap, HeapOptions, LogShape, SimMemory, Source, Survive};
-use duramen_workloads::regions::{EntrySize, HeapMemory, Kind, PlainMemory, Scale, Structure};
+use duramen_workloads::regions::{
+    EntrySize, HeapMemory, Kind, OrderEntry, Ordered, PlainMemory, Scale, Structure, Terminal,
+};
+use duramen_workloads::tpcc;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -94,4 +97,49 @@ fn threads_share_a_structure() {
         });
         structure.audit(&mut HeapMemory(&heap), ()).unwrap_or_else(|what| panic!("{kind:?}: {what}"));
     }
+}
+
+#[test]
+fn orders_survive_power_cuts_whole() {
+    const SCALE: tpcc::Scale = tpcc::Scale::small(1, 10);
+    const ORDERS: u64 = 12;
+    let mut cuts = 0;
+    for seed in 0.. {
+        let domain = [Domain::VolatileCache, Domain::DurableCache][seed as usize % 2];
+        let options = HeapOptions { log: LogShape { slots: 2, buckets: 8, records: 16 }, ..options(domain) };
+        let bytes = OrderEntry::new(SCALE, ORDERS, 0).end();
+        let options = HeapOptions { bytes: 4096 + bytes + 3 * (1 << 16), ..options };
+        let memory = SimMemory::new(options.bytes, domain);
+        let heap = Heap::open(&Source::Simulated(memory.clone()), &options).unwrap();
+        let base = heap.atomic(|tx| tx.alloc_bytes(bytes)).unwrap().get();
+        let tables = OrderEntry::new(SCALE, ORDERS, base);
+        let mut on_heap = HeapMemory(&heap);
+        tables.load(&mut on_heap, (), seed).unwrap();
+        memory.crash_at(memory.operations() + 1 + 137 * seed);
+        let mut terminal = Terminal::new(SCALE, seed);
+        let (mut entered, mut acknowledged) = (Ordered::default(), Ordered::default());
+        for now in 1..=ORDERS {
+            let order = terminal.draw();
+            acknowledged = entered;
+            if tables.enter(&mut on_heap, (), &order, now).unwrap() {
+                entered.orders += 1;
+                entered.lines += order.lines();
+            }
+            if memory.is_off() {
+                break;
+            }
+        }
+        if !memory.is_off() {
+            break;
+        }
+        cuts += 1;
+        for (survivors, image) in memory.images(6, seed) {
+            let heap = Heap::open(&Source::Simulated(image), &options).unwrap();
+            let found = tables.audit(&mut HeapMemory(&heap), ()).unwrap();
+            let is_whole =
+                [acknowledged, entered].map(|of| (of.orders, of.lines)).contains(&(found.orders, found.lines));
+            assert!(is_whole, "{domain}, {survivors:?}: {found:?}, not {acknowledged:?} or {entered:?}");
+        }
+    }
+    assert!(cuts > 10, "{cuts}");
 }

@@ -78,6 +78,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &atom::Redo,
     &atom::Entries,
     &atom::Latency,
+    &atom::OrderEntering,
     &atom::Collation,
     &atom::Crashes,
 ];

@@ -120,6 +120,11 @@ fn p8_goes_through() {
 }
 
 #[test]
+fn t8_goes_through() {
+    assert_eq!(goes_through("T8"), 9, "five designs, and two controlled runs of two");
+}
+
+#[test]
 fn p7_goes_through() {
     goes_through("P7");
 }

@@ -7,7 +7,6 @@ use super::core_state::{Entry, Kind, Wait};
 use super::cpu::Ask;
 use super::events::{Event, NO_SLOT, Request, Want};
 use super::mesh::Node;
-use super::nvm::word_of;
 use super::system::{STACK_LINES, System};
 use super::{Cycle, LINE_BYTES, Scope};
 
@@ -198,13 +197,10 @@ impl System {
             return Progress::Waits(Wait::Loads);
         }
         self.cores[c].time += self.plan.machine.l1.latency * 10;
-        let bytes = (address..address + len as u64).map(|at| {
-            let word = self.queued_word(c, at & !7);
-            let line = &self.values.coherent[(at / LINE_BYTES as u64) as usize];
-            let word = word.unwrap_or_else(|| word_of(line, (at as usize % LINE_BYTES) & !7));
-            word.to_le_bytes()[at as usize % 8]
-        });
-        let bytes: Vec<u8> = bytes.collect();
+        let before = address % 8;
+        let words = (address - before..address + len as u64).step_by(8);
+        let words = words.map(|at| self.queued_word(c, at).unwrap_or_else(|| self.values.word(at)));
+        let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).skip(before as usize).take(len).collect();
         self.cores[c].mailbox.bytes.replace(bytes);
         Progress::Done
     }

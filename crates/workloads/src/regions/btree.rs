@@ -12,6 +12,7 @@
 
 use crate::regions::arena::{Arena, Scale, broken, check_entry, write_node};
 use crate::regions::memory::{Addr, AtomicMemory, RegionAccess};
+use crate::regions::words::Words;
 
 const WORDS: usize = 24;
 const MOST: usize = 7;
@@ -30,63 +31,47 @@ pub(crate) struct BTree {
     scale: Scale,
 }
 
-/// A copy of a node, and what it was when it was read.
 #[derive(Clone, Debug)]
-struct Node {
-    at: Addr,
-    words: [u64; WORDS],
-    stored: [u64; WORDS],
-}
+struct Node(Words<WORDS>);
 
 impl Node {
     fn get<M: RegionAccess>(memory: &mut M, at: Addr) -> Result<Self, M::Error> {
-        let mut bytes = [0; WORDS * 8];
-        memory.read(at, &mut bytes)?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let words = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
-        Ok(Self { at, words, stored: words })
+        Ok(Self(Words::get(memory, at)?))
     }
 
     /// Returns an empty node. All its words are stored.
     fn new(at: Addr, is_leaf: bool) -> Self {
-        let mut words = [0; WORDS];
-        words[0] = if is_leaf { LEAF } else { 0 };
-        Self { at, words, stored: [u64::MAX; WORDS] }
+        let mut node = Words::new(at);
+        node.words[0] = if is_leaf { LEAF } else { 0 };
+        Self(node)
     }
 
-    /// Stores the words that have changed.
     fn put<M: RegionAccess>(&mut self, memory: &mut M) -> Result<(), M::Error> {
-        for (index, word) in self.words.iter().enumerate() {
-            if *word != self.stored[index] {
-                memory.store(self.at + index as u64 * 8, *word)?;
-            }
-        }
-        self.stored = self.words;
-        Ok(())
+        self.0.put(memory)
     }
 
     fn len(&self) -> usize {
-        (self.words[0] % LEAF) as usize
+        (self.0.words[0] % LEAF) as usize
     }
 
     fn is_leaf(&self) -> bool {
-        self.words[0] >= LEAF
+        self.0.words[0] >= LEAF
     }
 
     fn key(&self, index: usize) -> u64 {
-        self.words[KEYS + index]
+        self.0.words[KEYS + index]
     }
 
     fn child(&self, index: usize) -> Addr {
-        self.words[CHILDREN + index]
+        self.0.words[CHILDREN + index]
     }
 
     fn pair(&self, index: usize) -> (u64, Addr) {
-        (self.words[KEYS + index], self.words[ENTRIES + index])
+        (self.0.words[KEYS + index], self.0.words[ENTRIES + index])
     }
 
     fn set_pair(&mut self, index: usize, (key, entry): (u64, Addr)) {
-        (self.words[KEYS + index], self.words[ENTRIES + index]) = (key, entry);
+        (self.0.words[KEYS + index], self.0.words[ENTRIES + index]) = (key, entry);
     }
 
     /// Returns the first key that is not below `key`, and whether it is the key.
@@ -98,25 +83,25 @@ impl Node {
     /// Inserts a pair, and a child at `child` if the node has children.
     fn insert(&mut self, index: usize, pair: (u64, Addr), child: Option<(usize, Addr)>) {
         let len = self.len();
-        self.words.copy_within(KEYS + index..KEYS + len, KEYS + index + 1);
-        self.words.copy_within(ENTRIES + index..ENTRIES + len, ENTRIES + index + 1);
+        self.0.words.copy_within(KEYS + index..KEYS + len, KEYS + index + 1);
+        self.0.words.copy_within(ENTRIES + index..ENTRIES + len, ENTRIES + index + 1);
         self.set_pair(index, pair);
         if let Some((place, at)) = child {
-            self.words.copy_within(CHILDREN + place..CHILDREN + len + 1, CHILDREN + place + 1);
-            self.words[CHILDREN + place] = at;
+            self.0.words.copy_within(CHILDREN + place..CHILDREN + len + 1, CHILDREN + place + 1);
+            self.0.words[CHILDREN + place] = at;
         }
-        self.words[0] += 1;
+        self.0.words[0] += 1;
     }
 
     /// Removes a pair, and the child at `child` if the node has children.
     fn remove(&mut self, index: usize, child: Option<usize>) {
         let len = self.len();
-        self.words.copy_within(KEYS + index + 1..KEYS + len, KEYS + index);
-        self.words.copy_within(ENTRIES + index + 1..ENTRIES + len, ENTRIES + index);
+        self.0.words.copy_within(KEYS + index + 1..KEYS + len, KEYS + index);
+        self.0.words.copy_within(ENTRIES + index + 1..ENTRIES + len, ENTRIES + index);
         if let Some(place) = child {
-            self.words.copy_within(CHILDREN + place + 1..CHILDREN + len + 1, CHILDREN + place);
+            self.0.words.copy_within(CHILDREN + place + 1..CHILDREN + len + 1, CHILDREN + place);
         }
-        self.words[0] -= 1;
+        self.0.words[0] -= 1;
     }
 }
 
@@ -175,15 +160,15 @@ impl BTree {
         let root = memory.load(self.root())?;
         let mut node = if root == 0 {
             let new = self.new_node(memory, true)?;
-            memory.store(self.root(), new.at)?;
+            memory.store(self.root(), new.0.at)?;
             new
         } else {
             Node::get(memory, root)?
         };
         if node.len() == MOST {
             let mut top = self.new_node(memory, false)?;
-            top.words[CHILDREN] = node.at;
-            memory.store(self.root(), top.at)?;
+            top.0.words[CHILDREN] = node.0.at;
+            memory.store(self.root(), top.0.at)?;
             self.split(memory, &mut top, 0, node)?;
             node = top;
         }
@@ -217,12 +202,12 @@ impl BTree {
         }
         if !child.is_leaf() {
             for place in LEAST + 1..=MOST {
-                right.words[CHILDREN + place - LEAST - 1] = child.child(place);
+                right.0.words[CHILDREN + place - LEAST - 1] = child.child(place);
             }
         }
-        right.words[0] += (MOST - LEAST - 1) as u64;
-        child.words[0] -= (MOST - LEAST) as u64;
-        parent.insert(index, child.pair(LEAST), Some((index + 1, right.at)));
+        right.0.words[0] += (MOST - LEAST - 1) as u64;
+        child.0.words[0] -= (MOST - LEAST) as u64;
+        parent.insert(index, child.pair(LEAST), Some((index + 1, right.0.at)));
         right.put(memory)?;
         child.put(memory)?;
         parent.put(memory)
@@ -242,7 +227,7 @@ impl BTree {
                 if node.len() == 0 {
                     // Only a root can be empty.
                     memory.store(self.root(), 0)?;
-                    return self.nodes.give_back(memory, node.at);
+                    return self.nodes.give_back(memory, node.0.at);
                 }
                 return node.put(memory);
             }
@@ -338,11 +323,11 @@ impl BTree {
             left.insert(len, right.pair(place), child);
         }
         left.put(memory)?;
-        self.nodes.give_back(memory, right.at)?;
+        self.nodes.give_back(memory, right.0.at)?;
         parent.remove(index, Some(index + 1));
         if parent.len() == 0 {
-            memory.store(self.root(), left.at)?;
-            self.nodes.give_back(memory, parent.at)?;
+            memory.store(self.root(), left.0.at)?;
+            self.nodes.give_back(memory, parent.0.at)?;
         } else {
             parent.put(memory)?;
         }

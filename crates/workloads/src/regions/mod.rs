@@ -23,20 +23,26 @@
 //! | `arena` | layout of arenas, their free lists, and entries |
 //! | `queue`, `hash`, `rbtree`, `btree`, `sdg`, `sps` | the structures |
 //! | `structure` | the choice among them |
+//! | `words` | copies of tree nodes, for `btree` and `bplus` |
+//! | `bplus`, `new_order` | a B+-tree, and TPC-C's new-order transaction on such trees |
 //! | `heap` | `duramen-heap` as such a memory |
 
 mod arena;
+mod bplus;
 mod btree;
 mod hash;
 mod heap;
 mod memory;
+mod new_order;
 mod queue;
 mod rbtree;
 mod sdg;
 mod sps;
 mod structure;
+mod words;
 
 pub use arena::{EntrySize, Scale};
 pub use heap::{HeapMemory, HeapRegion, HeapRegionError};
 pub use memory::{Addr, AtomicMemory, PlainMemory, RegionAccess, RegionError};
+pub use new_order::{OrderEntry, OrderRequest, Ordered, Terminal};
 pub use structure::{Kind, SIZES, Structure};

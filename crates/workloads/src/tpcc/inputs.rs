@@ -8,7 +8,7 @@ use super::random::{Choosers, last_name};
 use super::scale::DISTRICTS;
 
 /// The most lines of an order.
-pub(super) const MOST_LINES: usize = 15;
+pub(crate) const MOST_LINES: usize = 15;
 
 /// Inputs of one transaction; the order is that of [`super::session::KINDS`].
 #[derive(Clone, Debug)]
@@ -21,20 +21,20 @@ pub(super) enum Inputs {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct NewOrder {
-    pub(super) d: u8,
-    pub(super) c: u16,
+pub(crate) struct NewOrder {
+    pub(crate) d: u8,
+    pub(crate) c: u16,
     lines: [Line; MOST_LINES],
     count: u8,
 }
 
 /// What is ordered.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Line {
-    pub(super) supply_w: u32,
+pub(crate) struct Line {
+    pub(crate) supply_w: u32,
     /// An item, or a number that none has.
-    pub(super) i: u32,
-    pub(super) quantity: u8,
+    pub(crate) i: u32,
+    pub(crate) quantity: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub(super) enum CustomerBy {
 }
 
 impl NewOrder {
-    pub(super) fn draw(choosers: &Choosers, w: u32, rng: &mut StdRng) -> Self {
+    pub(crate) fn draw(choosers: &Choosers, w: u32, rng: &mut StdRng) -> Self {
         let mut lines = [Line::default(); MOST_LINES];
         let count = rng.random_range(5..=MOST_LINES);
         let used = &mut lines[..count];
@@ -89,7 +89,7 @@ impl NewOrder {
         Self { d: district(rng), c: customer(choosers, rng), lines, count: count as u8 }
     }
 
-    pub(super) fn lines(&self) -> &[Line] {
+    pub(crate) fn lines(&self) -> &[Line] {
         &self.lines[..usize::from(self.count)]
     }
 }

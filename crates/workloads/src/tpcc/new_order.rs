@@ -101,14 +101,7 @@ fn take_from_stock<T: Transaction>(
     let key = key::stock(line.supply_w, line.i);
     let taken = txn.modify(&tables.stock, &key, |row| {
         let mut stock = Stock::decode(row)?;
-        let quantity = i32::from(line.quantity);
-        stock.quantity -= quantity;
-        if stock.quantity < 10 {
-            stock.quantity += 91;
-        }
-        stock.ytd = stock.ytd.wrapping_add(u32::from(line.quantity));
-        stock.order_count = stock.order_count.wrapping_add(1);
-        stock.remote_count = stock.remote_count.wrapping_add(u32::from(line.supply_w != w));
+        stock.take(line.quantity, line.supply_w != w);
         stock.store(row);
         Some((Stock::dist_info(row, d)?, is_original(Stock::data(row))))
     })?;

@@ -17,15 +17,15 @@ const C_ITEM: u64 = 7_911;
 
 /// What transactions draw their rows from: numbers from 0.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Choosers {
-    pub(super) scale: Scale,
-    pub(super) customer: Chooser,
-    pub(super) name: Chooser,
-    pub(super) item: Chooser,
+pub(crate) struct Choosers {
+    pub(crate) scale: Scale,
+    pub(crate) customer: Chooser,
+    pub(crate) name: Chooser,
+    pub(crate) item: Chooser,
 }
 
 impl Choosers {
-    pub(super) fn new(scale: Scale) -> Self {
+    pub(crate) fn new(scale: Scale) -> Self {
         let customer = Chooser::NonUniform { first: 1, count: scale.customers, a: 1_023, c: C_CUSTOMER };
         let item = Chooser::NonUniform { first: 1, count: scale.items, a: 8_191, c: C_ITEM };
         Self { scale, customer, name: names(scale, C_LAST_RUN), item }

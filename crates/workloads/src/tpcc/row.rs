@@ -168,6 +168,17 @@ layout! {
 }
 
 impl Stock {
+    /// Takes `quantity` for an order line (clause 2.4.2.2), perhaps of another warehouse.
+    pub(crate) fn take(&mut self, quantity: u8, remote: bool) {
+        self.quantity -= i32::from(quantity);
+        if self.quantity < 10 {
+            self.quantity += 91;
+        }
+        self.ytd = self.ytd.wrapping_add(u32::from(quantity));
+        self.order_count = self.order_count.wrapping_add(1);
+        self.remote_count = self.remote_count.wrapping_add(u32::from(remote));
+    }
+
     /// Returns the information about district `d`, 1 to 10, in a row.
     pub fn dist_info(row: &[u8], d: u8) -> Option<[u8; 24]> {
         row.get(Self::LEN + 24 * usize::from(d.checked_sub(1)?)..)?.first_chunk().copied()
@@ -180,7 +191,7 @@ impl Stock {
 }
 
 /// Returns whether an item's or a stock's text marks it as an original brand.
-pub(super) fn is_original(data: &[u8]) -> bool {
+pub(crate) fn is_original(data: &[u8]) -> bool {
     data.windows(8).any(|window| window == b"ORIGINAL")
 }
 

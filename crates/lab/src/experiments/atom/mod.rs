@@ -4,20 +4,24 @@
 //! experiments ran.
 
 mod logging;
+mod new_order;
 mod redo;
 mod regimes;
 mod throughput;
 
 pub(super) use logging::{Collation, Crashes, Full, Sourced};
+pub(super) use new_order::OrderEntering;
 pub(super) use redo::{Entries, Latency, Redo};
 pub(super) use throughput::{Large, Small};
 
-use duramen_machine::atom::{self, Cpu, Design, LINE_BYTES, Lock, Machine, Plan, Program, Report, Setup};
+use duramen_machine::atom::{self, Bytes, Cpu, Design, LINE_BYTES, Lock, Machine, Plan, Program, Report, Setup};
 use duramen_workloads::regions::{
     Addr, AtomicMemory, EntrySize, Kind, PlainMemory, RegionAccess, RegionError, Scale, Structure,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+
+use regimes::Besides;
 
 use crate::error::{Error, Result};
 use crate::experiment::{Context, EVENT_MODEL as WORLD, Effort};
@@ -71,19 +75,20 @@ impl RegionAccess for Region<'_> {
     }
 }
 
-impl AtomicMemory for Simulated<'_> {
+impl<'a> AtomicMemory for Simulated<'a> {
     type Error = RegionError;
-    type Lock = Lock;
+    /// In the order in which they are taken.
+    type Lock = &'a [Lock];
     type Region<'region> = Region<'region>;
 
     fn atomic<R>(
         &mut self,
-        lock: Lock,
+        locks: &'a [Lock],
         mut body: impl FnMut(&mut Region<'_>) -> Result<R, RegionError>,
     ) -> Result<R, RegionError> {
-        self.0.begin(&[lock]);
+        self.0.begin(locks);
         let result = body(&mut Region(self.0));
-        self.0.end(&[lock]);
+        self.0.end(locks);
         result
     }
 }
@@ -105,10 +110,7 @@ struct Bench {
     kind: Kind,
     size: EntrySize,
     plan: Plan,
-    /// Instructions besides each region, more than the call and its inputs take.
-    work: u64,
-    /// Whether all programs share an instance. They always share the queue.
-    is_shared: bool,
+    besides: Besides,
 }
 
 impl Bench {
@@ -118,7 +120,7 @@ impl Bench {
         let mut plan = Plan::new(machine, design, context.pick(MEASURED, MEASURED / 5, 4) * programs);
         plan.warm_up = context.pick(WARM_UP, WARM_UP / 5, 1) * programs;
         plan.seed = seed;
-        Ok(Self { kind, size, plan, work: 0, is_shared: false })
+        Ok(Self { kind, size, plan, besides: Besides::default() })
     }
 
     /// Leaves the fifth part of the operations, which is at least one for each program.
@@ -131,7 +133,7 @@ impl Bench {
 
     fn run(&self) -> Result<Report> {
         let programs = self.plan.machine.core.cores as u64;
-        let (structures, bytes) = instances(self.kind, self.size, programs, self.is_shared);
+        let (structures, bytes) = instances(self.kind, self.size, programs, self.besides.is_shared);
         let mut memory = PlainMemory::new(bytes);
         let mut random = StdRng::seed_from_u64(self.plan.seed);
         for structure in &structures {
@@ -141,16 +143,11 @@ impl Bench {
                 structure.operate(&mut memory, (), number, &mut random).map_err(broken)?;
             }
         }
-        let mut image = vec![[0; LINE_BYTES]; bytes as usize / LINE_BYTES];
-        for (index, line) in image.iter_mut().enumerate() {
-            memory.read((index * LINE_BYTES) as u64, line).map_err(broken)?;
-        }
+        let image = image_of(&mut memory, bytes)?;
         let program = |number| self.program(&structures, number, random.random());
         let setup = Setup { image, locks: structures.len(), programs: (0..programs).map(program).collect() };
         let report = atom::run(&self.plan, setup).map_err(failed)?;
-        for (index, line) in report.image.iter().enumerate() {
-            memory.write((index * LINE_BYTES) as u64, line).map_err(broken)?;
-        }
+        let mut memory = memory_of(&report.image)?;
         for structure in &structures {
             structure.audit(&mut memory, ()).map_err(broken)?;
         }
@@ -159,13 +156,13 @@ impl Bench {
 
     fn program(&self, structures: &[Structure], number: u64, seed: u64) -> Program {
         let which = number as usize % structures.len();
-        let (structure, work) = (structures[which], self.work);
+        let (structure, work) = (structures[which], self.besides.work);
         Box::new(move |cpu: &mut Cpu| {
             let mut random = StdRng::seed_from_u64(seed);
             for operation in number.. {
                 // Drawing the inputs, and the call.
                 cpu.work(40 + work);
-                let done = structure.operate(&mut Simulated(cpu), Lock(which), operation, &mut random);
+                let done = structure.operate(&mut Simulated(cpu), &[Lock(which)], operation, &mut random);
                 done.expect("the structure is whole");
                 if !cpu.done() {
                     return;
@@ -173,6 +170,21 @@ impl Bench {
             }
         })
     }
+}
+
+/// Returns the lines of a memory of so many bytes.
+fn image_of(memory: &mut PlainMemory, bytes: u64) -> Result<Vec<Bytes>> {
+    let mut image = vec![[0; LINE_BYTES]; bytes as usize / LINE_BYTES];
+    memory.read(0, image.as_flattened_mut()).map_err(broken)?;
+    Ok(image)
+}
+
+/// Returns a memory with these lines.
+fn memory_of(image: &[Bytes]) -> Result<PlainMemory> {
+    let bytes = image.as_flattened();
+    let mut memory = PlainMemory::new(bytes.len() as u64);
+    memory.write(0, bytes).map_err(broken)?;
+    Ok(memory)
 }
 
 fn broken(error: RegionError) -> Error {

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
 use crate::figure::{Axis, Figure, Series, Shape};
 
-const REDO: (Design, &str) = (Design::Redo, "REDO");
+pub(super) const REDO: (Design, &str) = (Design::Redo, "REDO");
 const TWO_CHANNELS: (Design, &str) = (Design::RedoTwoChannels, "REDO-2C");
 /// What is compared, by the first one.
 const COMPARED: [(Design, &str); 3] = [UNDO[2], REDO, TWO_CHANNELS];
@@ -61,7 +61,7 @@ impl Experiment for Redo {
             regimes::of_kinds(context, "T5-conditions", &COMPARED)?,
         ];
         let mut setting = setting(context)?;
-        setting.push(regimes::legend());
+        setting.push(regimes::legend(&regimes::REGIMES));
         Ok(Findings { setting, figures, checks })
     }
 }
@@ -164,7 +164,7 @@ impl Experiment for Latency {
             figures.push(figure);
         }
         let mut setting = setting(context)?;
-        setting.push(regimes::legend());
+        setting.push(regimes::legend(&regimes::REGIMES));
         Ok(Findings { setting, figures, checks })
     }
 }

@@ -1,7 +1,7 @@
 //! The same comparisons under other conditions that the paper leaves open, one changed at a time.
 //! They show how far a result depends on what was decided here. No verdict is taken from them.
 
-use duramen_machine::atom::{Design, Scope, StoreWidth};
+use duramen_machine::atom::{Design, Plan, Scope, StoreWidth};
 use duramen_workloads::regions::Kind;
 
 use super::{Bench, KINDS, SMALL, geometric_mean};
@@ -9,46 +9,47 @@ use crate::error::Result;
 use crate::experiment::Context;
 use crate::figure::{Axis, Figure, Series, Shape};
 
+/// What a program does besides its regions, and with whom it shares its data.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Besides {
+    /// Instructions besides each region, more than the call and its inputs take.
+    pub(super) work: u64,
+    /// Whether all programs share an instance. They always share the queue.
+    pub(super) is_shared: bool,
+}
+
 /// A change of the conditions.
 pub(super) struct Regime {
     /// For the axis of a figure.
     label: &'static str,
     /// In words.
-    what: &'static str,
-    change: fn(&mut Bench),
+    pub(super) what: &'static str,
+    pub(super) change: fn(&mut Plan, &mut Besides),
 }
 
 /// All of them. The first one changes nothing.
 pub(super) const REGIMES: [Regime; 13] = [
-    Regime { label: "as judged", what: "as judged", change: |_| {} },
-    Regime { label: "2.5k", what: "2,500 instructions besides each region", change: |bench| bench.work = 2500 },
-    Regime { label: "5k", what: "5,000 instructions", change: |bench| bench.work = 5000 },
-    Regime { label: "10k", what: "10,000 instructions", change: |bench| bench.work = 10_000 },
-    Regime { label: "20k", what: "20,000 instructions", change: |bench| bench.work = 20_000 },
-    Regime {
-        label: "1 flush",
-        what: "flushes one at a time",
-        change: |bench| bench.plan.machine.core.flushes_at_once = 1,
-    },
-    Regime { label: "8 banks", what: "8 banks a channel", change: |bench| bench.plan.machine.memory.banks = 8 },
-    Regime { label: "4 B", what: "stores of 4 bytes", change: |bench| bench.plan.stores = StoreWidth::Half },
-    Regime { label: "16 B", what: "stores of 16 bytes", change: |bench| bench.plan.stores = StoreWidth::Pair },
+    Regime { label: "as judged", what: "as judged", change: |_, _| {} },
+    Regime { label: "2.5k", what: "2,500 instructions besides each region", change: |_, besides| besides.work = 2500 },
+    Regime { label: "5k", what: "5,000 instructions", change: |_, besides| besides.work = 5000 },
+    Regime { label: "10k", what: "10,000 instructions", change: |_, besides| besides.work = 10_000 },
+    Regime { label: "20k", what: "20,000 instructions", change: |_, besides| besides.work = 20_000 },
+    Regime { label: "1 flush", what: "flushes one at a time", change: |plan, _| plan.machine.core.flushes_at_once = 1 },
+    Regime { label: "8 banks", what: "8 banks a channel", change: |plan, _| plan.machine.memory.banks = 8 },
+    Regime { label: "4 B", what: "stores of 4 bytes", change: |plan, _| plan.stores = StoreWidth::Half },
+    Regime { label: "16 B", what: "stores of 16 bytes", change: |plan, _| plan.stores = StoreWidth::Pair },
     Regime {
         label: "no stack",
         what: "stores to the stack are not logged",
-        change: |bench| bench.plan.scope = Scope::Persistent,
+        change: |plan, _| plan.scope = Scope::Persistent,
     },
     Regime {
         label: "by line",
         what: "controllers interleaved by lines",
-        change: |bench| bench.plan.machine.memory.interleave = 1,
+        change: |plan, _| plan.machine.memory.interleave = 1,
     },
-    Regime {
-        label: "2 headers",
-        what: "two record headers an update",
-        change: |bench| bench.plan.machine.log.headers = 2,
-    },
-    Regime { label: "one", what: "all programs share one instance", change: |bench| bench.is_shared = true },
+    Regime { label: "2 headers", what: "two record headers an update", change: |plan, _| plan.machine.log.headers = 2 },
+    Regime { label: "one", what: "all programs share one instance", change: |_, besides| besides.is_shared = true },
 ];
 
 /// Returns the number of measurements that [`of_kinds`] makes.
@@ -70,13 +71,13 @@ pub(super) fn of(
     kinds: &[Kind],
     prepare: impl Fn(&mut Bench),
 ) -> Result<Figure> {
-    figure(name, designs, |regime, design| {
+    figure(name, designs, &REGIMES, |regime, design| {
         let mut throughputs = Vec::new();
         for &kind in kinds {
             let mut bench = Bench::new(context, kind, SMALL, design.0, 1)?;
             bench.shorten();
             prepare(&mut bench);
-            (regime.change)(&mut bench);
+            (regime.change)(&mut bench.plan, &mut bench.besides);
             let what = format!("{}, {}, {}", kind.name(), design.1, regime.what);
             let report = context.measure(what, || bench.run())?;
             throughputs.push(report.counters.operations as f64 / report.cycles as f64);
@@ -89,10 +90,11 @@ pub(super) fn of(
 pub(super) fn figure(
     name: &str,
     designs: &[(Design, &str)],
+    regimes: &[Regime],
     mut measure: impl FnMut(&Regime, (Design, &str)) -> Result<f64>,
 ) -> Result<Figure> {
     let mut ratios = vec![Vec::new(); designs.len()];
-    for (x, regime) in REGIMES.iter().enumerate() {
+    for (x, regime) in regimes.iter().enumerate() {
         let mut first = None;
         for (ratios, design) in ratios.iter_mut().zip(designs) {
             let throughput = measure(regime, *design)?;
@@ -105,15 +107,15 @@ pub(super) fn figure(
         title: format!("Other conditions: throughput by {}", designs[0].1),
         x: Axis::linear("condition"),
         y: Axis::linear(&format!("throughput by {}", designs[0].1)),
-        shape: Shape::Groups(REGIMES.iter().map(|regime| regime.label.to_owned()).collect()),
+        shape: Shape::Groups(regimes.iter().map(|regime| regime.label.to_owned()).collect()),
         series: series.collect(),
     })
 }
 
 /// Says what the labels of the figure mean.
-pub(super) fn legend() -> String {
+pub(super) fn legend(regimes: &[Regime]) -> String {
     let conditions: Vec<String> =
-        REGIMES[1..].iter().map(|regime| format!("*{}*: {}", regime.label, regime.what)).collect();
+        regimes[1..].iter().map(|regime| format!("*{}*: {}", regime.label, regime.what)).collect();
     format!(
         "Other conditions, one changed at a time, with a fifth of the operations and one seed; no verdict is taken \
          from them. {}.",

@@ -124,7 +124,7 @@ fn findings(context: &mut Context<'_>, id: &str, size: EntrySize, paper: [f64; 4
     let mut figures = vec![of_benchmarks(&name, "Throughput by BASE", series.collect())];
     if size == SMALL {
         figures.push(regimes::of_kinds(context, "T1-conditions", &UNDO)?);
-        setting.push(regimes::legend());
+        setting.push(regimes::legend(&regimes::REGIMES));
     }
     Ok(Findings { setting, figures, checks })
 }

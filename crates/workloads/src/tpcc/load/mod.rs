@@ -2,16 +2,13 @@
 //! one (the first of a warehouse with the warehouse), and so is the stock of each warehouse.
 
 mod district;
+pub(crate) mod rows;
 
-use rand::RngExt;
-
-use super::random::{address, brand, text};
-use super::row::{Item, Stock, Warehouse};
 use super::scale::{DISTRICTS, Scale};
 use super::{Tables, key};
 use crate::error::Result;
 use crate::population::{Loader, Population};
-use crate::random::{fill_alphanumeric, population_rng};
+use crate::random::population_rng;
 use crate::store::Store;
 use district::DistrictRows;
 
@@ -62,12 +59,7 @@ impl<T> CompanyPopulation<T> {
     fn load_items<S: Store<Table = T>>(&self, loader: &mut Loader<'_, S>) -> Result<()> {
         let mut rng = population_rng(SEED, 0);
         for i in 1..=self.scale.items as u32 {
-            let item = Item {
-                im_id: rng.random_range(1..=10_000),
-                price: rng.random_range(100..=10_000),
-                name: text(&mut rng, 14),
-            };
-            loader.put(&self.tables.item, &key::item(i), &item.row(&brand(&mut rng)))?;
+            loader.put(&self.tables.item, &key::item(i), &rows::item(&mut rng))?;
         }
         Ok(())
     }
@@ -76,19 +68,9 @@ impl<T> CompanyPopulation<T> {
     fn load_warehouse<S: Store<Table = T>>(&self, portion: u64, w: u32, loader: &mut Loader<'_, S>) -> Result<()> {
         let mut rng = population_rng(SEED, portion);
         let rng = &mut rng;
-        let warehouse = Warehouse {
-            ytd: warehouse_ytd(self.scale),
-            tax: rng.random_range(0..=2_000),
-            name: text(rng, 6),
-            address: address(rng),
-        };
-        loader.put(&self.tables.warehouse, &key::warehouse(w), &warehouse.row(&[]))?;
+        loader.put(&self.tables.warehouse, &key::warehouse(w), &rows::warehouse(self.scale, rng))?;
         for i in 1..=self.scale.items as u32 {
-            let stock = Stock { quantity: rng.random_range(10..=100), ytd: 0, order_count: 0, remote_count: 0 };
-            let mut rest = vec![0; 240];
-            fill_alphanumeric(rng, &mut rest);
-            rest.extend_from_slice(&brand(rng));
-            loader.put(&self.tables.stock, &key::stock(w, i), &stock.row(&rest))?;
+            loader.put(&self.tables.stock, &key::stock(w, i), &rows::stock(rng))?;
         }
         Ok(())
     }
