@@ -33,6 +33,12 @@ impl LineSet {
         self.runs.get(from).is_some_and(|run| run.contains(&line))
     }
 
+    /// Returns whether all of these lines are in the set.
+    pub(crate) fn covers(&self, lines: &Range<u64>) -> bool {
+        let from = self.runs.partition_point(|run| run.end <= lines.start);
+        self.runs.get(from).is_some_and(|run| run.start <= lines.start && lines.end <= run.end)
+    }
+
     /// Returns whether none of these lines is in the set.
     pub(crate) fn is_disjoint(&self, lines: &Range<u64>) -> bool {
         let from = self.runs.partition_point(|run| run.end <= lines.start);
@@ -77,6 +83,7 @@ mod tests {
                 assert!((0..42).all(|line| set.contains(line) == model.contains(&line)), "{set:?}, {model:?}");
                 let from = rng.below(42);
                 let some = from..from + 1 + rng.below(5);
+                assert_eq!(set.covers(&some), some.clone().all(|line| model.contains(&line)), "{set:?}, {some:?}");
                 assert_eq!(set.is_disjoint(&some), model.range(some.clone()).next().is_none(), "{set:?}, {some:?}");
                 let flat: Vec<u64> = set.runs().cloned().flatten().collect();
                 assert_eq!(flat, model.iter().copied().collect::<Vec<_>>());

@@ -275,6 +275,9 @@ impl Update {
     /// Locks lines that are not in the batch, and puts those into it that are not writable.
     fn take_into_batch(&mut self, parts: &Parts, lines: Range<u64>) -> Result<()> {
         self.lock(parts, lines.clone())?;
+        if self.writable.covers(&lines) {
+            return Ok(());
+        }
         if self.writable.is_disjoint(&lines) {
             self.copy_into_batch(parts, lines);
             return Ok(());
