@@ -46,8 +46,8 @@ pub trait RegionAccess {
     /// The memory's.
     fn write(&mut self, at: Addr, from: &[u8]) -> Result<(), Self::Error>;
 
-    /// Announces what will be written next, as positions and lengths. A memory that logs in software
-    /// may log all of it at once.
+    /// Announces what will be written next, as positions and lengths. A memory that logs in
+    /// software may log all of it at once.
     ///
     /// # Errors
     /// The memory's.
