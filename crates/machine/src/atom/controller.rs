@@ -45,11 +45,24 @@ impl System {
         let memory = &self.plan.machine.memory;
         let local =
             line / (memory.interleave * memory.controllers as u32) * memory.interleave + line % memory.interleave;
-        local as usize % memory.banks
+        self.bank_of(local)
     }
 
     fn bank_of_log(&self, at: u32) -> usize {
-        at as usize % self.plan.machine.memory.banks
+        self.bank_of(at)
+    }
+
+    /// Returns the bank of a controller's line. Permuted banks depend on all bits of the line's
+    /// number, so that what lies at equal offsets of pages is not all in one bank.
+    fn bank_of(&self, line: u32) -> usize {
+        let memory = &self.plan.machine.memory;
+        let banks = memory.banks as u32;
+        let (mut bank, mut rest) = (line % banks, line / banks);
+        while memory.permuted && rest > 0 {
+            bank ^= rest % banks;
+            rest /= banks;
+        }
+        bank as usize
     }
 
     fn bank_of_write(&self, number: u32) -> usize {

@@ -105,6 +105,8 @@ pub struct MemoryTable {
     pub controllers: usize,
     /// Banks of a channel, each busy for the latency of an access.
     pub banks: usize,
+    /// Whether a line's bank depends on all bits of its number, not on the lowest ones only.
+    pub permuted: bool,
     /// Latency of a read in the bank.
     pub read: Cycle,
     /// Latency of a write in the bank.
@@ -190,6 +192,10 @@ impl Machine {
             (self.core.store_queue > 0 && self.core.flushes_at_once > 0, "core: no store queue or no flushes"),
             (self.core.reads_at_once > 0, "core.reads_at_once is zero"),
             ([1, 2, 4].contains(&self.memory.controllers), "memory.controllers is not 1, 2 or 4"),
+            (
+                !self.memory.permuted || self.memory.banks.is_power_of_two(),
+                "memory.permuted: banks are no power of two",
+            ),
             (self.memory.banks > 0 && self.memory.channel > 0, "memory: no banks, or a channel without limit"),
             (self.memory.interleave > 0, "memory.interleave is zero"),
             (

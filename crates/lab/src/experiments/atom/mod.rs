@@ -97,8 +97,8 @@ impl<'a> AtomicMemory for Simulated<'a> {
 fn instances(kind: Kind, size: EntrySize, programs: u64, is_shared: bool) -> (Vec<Structure>, u64) {
     let shared = is_shared || kind == Kind::Queue;
     let scale = Scale { entries: if shared { ENTRIES * programs } else { ENTRIES }, size };
-    // Whole pages and one more, so that each instance begins behind another controller.
-    let apart = Structure::bytes(kind, scale).next_multiple_of(4096) + 4096;
+    // Four whole pages and one more, so that each instance begins behind another controller.
+    let apart = Structure::bytes(kind, scale).next_multiple_of(4 * 4096) + 4096;
     let count = if shared { 1 } else { programs };
     // Address 0 stands for none.
     ((0..count).map(|index| Structure::at(kind, scale, 4096 + index * apart)).collect(), 4096 + count * apart)

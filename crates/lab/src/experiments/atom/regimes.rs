@@ -28,7 +28,7 @@ pub(super) struct Regime {
 }
 
 /// All of them. The first one changes nothing.
-pub(super) const REGIMES: [Regime; 13] = [
+pub(super) const REGIMES: [Regime; 14] = [
     Regime { label: "as judged", what: "as judged", change: |_, _| {} },
     Regime { label: "2.5k", what: "2,500 instructions besides each region", change: |_, besides| besides.work = 2500 },
     Regime { label: "5k", what: "5,000 instructions", change: |_, besides| besides.work = 5000 },
@@ -36,6 +36,11 @@ pub(super) const REGIMES: [Regime; 13] = [
     Regime { label: "20k", what: "20,000 instructions", change: |_, besides| besides.work = 20_000 },
     Regime { label: "1 flush", what: "flushes one at a time", change: |plan, _| plan.machine.core.flushes_at_once = 1 },
     Regime { label: "8 banks", what: "8 banks a channel", change: |plan, _| plan.machine.memory.banks = 8 },
+    Regime {
+        label: "modulo",
+        what: "banks by the lowest bits of a line's number",
+        change: |plan, _| plan.machine.memory.permuted = false,
+    },
     Regime { label: "4 B", what: "stores of 4 bytes", change: |plan, _| plan.stores = StoreWidth::Half },
     Regime { label: "16 B", what: "stores of 16 bytes", change: |plan, _| plan.stores = StoreWidth::Pair },
     Regime {
