@@ -153,7 +153,7 @@ fn print(outcome: &Outcome, out: &mut dyn Write) -> Result<()> {
         outcome.id,
         outcome.source,
         outcome.conditions.seconds,
-        outcome.verdict().name()
+        outcome.verdicts()
     )?;
     let mut table = grid(&["part of the finding", "paper", "ours", "wanted", "holds"]);
     for check in &outcome.checks {
@@ -167,7 +167,7 @@ fn print(outcome: &Outcome, out: &mut dyn Write) -> Result<()> {
 
 fn cells(check: &Check) -> [String; 5] {
     let holds = if check.holds() { "yes" } else { "no" };
-    [check.what.clone(), check.paper.clone(), format!("{:.2}", check.ours), check.wanted.to_string(), holds.into()]
+    [check.description(), check.paper.clone(), format!("{:.2}", check.ours), check.wanted.to_string(), holds.into()]
 }
 
 /// The object of `lab claims --json`. Scripts rely on these names.
@@ -241,7 +241,8 @@ fn claims(json: bool, directory: &Path, out: &mut dyn Write) -> Result<()> {
             serde_json::to_writer(&mut *out, &claim).map_err(std::io::Error::from)?;
             writeln!(out)?;
         } else {
-            let ours: Vec<String> = checks.iter().map(|check| format!("{}: {:.2}", check.what, check.ours)).collect();
+            let ours: Vec<String> =
+                checks.iter().map(|check| format!("{}: {:.2}", check.description(), check.ours)).collect();
             let verdict = verdict.map_or_else(|| name.to_owned(), |verdict| verdict.to_string());
             let verdict = if quick { format!("{verdict} (quick run)") } else { verdict };
             table.add_row([about.id, about.source, about.found, &ours.join("\n"), &verdict]);

@@ -48,12 +48,30 @@ pub struct Check {
     pub ours: f64,
     /// What it must be.
     pub wanted: Bound,
+    /// The condition of a controlled run that it belongs to: one in which only that condition of
+    /// the paper is restored. Such checks make a second verdict, and no part of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub under: Option<String>,
 }
 
 impl Check {
     /// Returns a check of `ours`.
     pub fn new(what: impl Into<String>, paper: impl Into<String>, ours: f64, wanted: Bound) -> Self {
-        Self { what: what.into(), paper: paper.into(), ours, wanted }
+        Self { what: what.into(), paper: paper.into(), ours, wanted, under: None }
+    }
+
+    /// Returns it as a check of a controlled run.
+    #[must_use]
+    pub fn under(self, condition: impl Into<String>) -> Self {
+        Self { under: Some(condition.into()), ..self }
+    }
+
+    /// Returns what was measured, with the condition of a controlled run.
+    pub fn description(&self) -> String {
+        match &self.under {
+            Some(condition) => format!("{} {condition}", self.what),
+            None => self.what.clone(),
+        }
     }
 
     /// Returns whether our number is as it must be.
@@ -76,7 +94,8 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns the verdict on `checks`.
-    pub fn of(checks: &[Check]) -> Self {
+    pub fn of<'c>(checks: impl IntoIterator<Item = &'c Check>) -> Self {
+        let checks: Vec<&Check> = checks.into_iter().collect();
         let failed: Vec<String> = checks
             .iter()
             .filter(|check| !check.holds())

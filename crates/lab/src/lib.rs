@@ -59,7 +59,6 @@ pub use duramen_machine::Allocator;
 pub use calibration::{Calibrated, calibrate, distance};
 
 pub use bounds::{Bound, Check, Verdict};
-pub use document::table;
 pub use error::{Error, Result};
 pub use experiment::{About, Context, EVENT_MODEL, Effort, Experiment, Findings, SIMULATED, Step, TRACED};
 pub use experiments::{EXPERIMENTS, find};

@@ -64,9 +64,25 @@ impl Outcome {
         }
     }
 
-    /// Returns what the checks come to.
+    /// Returns what the checks come to, those of controlled runs apart.
     pub fn verdict(&self) -> Verdict {
-        Verdict::of(&self.checks)
+        Verdict::of(self.checks.iter().filter(|check| check.under.is_none()))
+    }
+
+    /// Returns what the checks of controlled runs come to, if there are any.
+    pub fn controlled_verdict(&self) -> Option<Verdict> {
+        let mut checks = self.checks.iter().filter(|check| check.under.is_some()).peekable();
+        checks.peek()?;
+        Some(Verdict::of(checks))
+    }
+
+    /// Returns the names of the verdicts: one, or two if there were controlled runs.
+    pub fn verdicts(&self) -> String {
+        let first = self.verdict().name();
+        match self.controlled_verdict() {
+            Some(second) => format!("{first}; {} under the paper's conditions", second.name()),
+            None => first.to_owned(),
+        }
     }
 
     /// Returns the command that repeats it.

@@ -93,15 +93,12 @@ impl Experiment for Sourced {
                 total(&large) - total(&small),
                 Bound::AtLeast(0.000_001),
             ),
+            Check::new("largest share with small entries (%)", "0.12", warm, Bound::AtMost(1.0))
+                .under(format!("after {WARMER} times as many operations to warm up")),
         ];
         let series = vec![Series::ours("small", numbered(&small)), Series::ours("large", numbered(&large))];
         let figures = vec![of_benchmarks("T4-sourced", "Source-logged entries (%)", series)];
-        let mut setting = setting(context)?;
-        setting.push(format!(
-            "Not judged: after {WARMER} times as many operations to warm up, the largest share with small entries is \
-             {warm:.2} %."
-        ));
-        Ok(Findings { setting, figures, checks })
+        Ok(Findings { setting: setting(context)?, figures, checks })
     }
 
     fn difference(&self) -> Option<&'static str> {
