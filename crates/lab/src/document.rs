@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::bounds::{Check, Verdict, number};
-use crate::experiment::{EVENT_MODEL, Experiment, SIMULATED};
+use crate::experiment::{EVENT_MODEL, SIMULATED};
 use crate::experiments::{EXPERIMENTS, find};
 use crate::figure::{Figure, Shape};
 use crate::outcome::{Conditions, Outcome};
