@@ -3,8 +3,8 @@
 //! An [`Experiment`] states which figure of which paper it repeats, what the paper found there, and
 //! when the finding counts as reproduced. Running it gives an [`Outcome`]: the measured series, and
 //! for each part of the finding a [`Check`] of a measured number against a bound. The verdict
-//! follows from the checks and from nothing else. [`save`] writes an outcome as JSON, CSV, SVG and a
-//! page, and an overview of all saved outcomes.
+//! follows from the checks and from nothing else. [`save`] writes an outcome as JSON, CSV, SVG and
+//! a page, and an overview of all saved outcomes.
 //!
 //! All experiments run the database as an application would, through its public interface. None
 //! leaves out the log or its flushes, except for the series of asynchronous commit. The latency of
