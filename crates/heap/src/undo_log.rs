@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use duramen_sync::Mutex;
-use duramen_types::crc32c_of;
+use duramen_types::crc32c;
 use duramen_types::planted;
 use duramen_types::undo_record::{LINE_BYTES, LINES_PER_RECORD, UndoHeader};
 
@@ -107,13 +107,15 @@ pub(crate) struct UpdateLog {
     /// The number of the update.
     pub(crate) number: u64,
     records: u32,
+    /// Whether records were appended since the last fence.
+    is_unfenced: bool,
     /// The first one is kept from update to update.
     buckets: Vec<u32>,
 }
 
 impl UpdateLog {
     pub(crate) fn new(slot: u32, number: u64) -> Self {
-        Self { slot, number, records: 0, buckets: Vec::new() }
+        Self { slot, number, records: 0, is_unfenced: false, buckets: Vec::new() }
     }
 
     /// Returns whether the update has records.
@@ -121,8 +123,7 @@ impl UpdateLog {
         self.records > 0
     }
 
-    /// Logs the old lines from number `first` on, durably. They may be stored to when this has
-    /// returned.
+    /// Logs the old lines from number `first` on. They may be stored to after [`Self::fence`].
     pub(crate) fn append(
         &mut self,
         (medium, layout, pool): (&Medium, &Layout, &Buckets),
@@ -145,10 +146,16 @@ impl UpdateLog {
             write_record(medium, layout, at, (self.slot, self.number, self.records), entries);
             self.records += 1;
         }
-        if !planted!(UndoUnfenced) {
+        self.is_unfenced = true;
+        Ok(())
+    }
+
+    /// Makes durable what was logged. Whatever the program does between naming lines and storing to
+    /// them is done while the records are on their way.
+    pub(crate) fn fence(&mut self, medium: &Medium) {
+        if std::mem::take(&mut self.is_unfenced) && !planted!(UndoUnfenced) {
             medium.barrier(Barrier::Log);
         }
-        Ok(())
     }
 
     /// Ends the update: its records are not valid any more.
@@ -159,6 +166,7 @@ impl UpdateLog {
         }
         self.number += 1;
         self.records = 0;
+        self.is_unfenced = false;
         if self.buckets.len() > 1 {
             pool.give_back(self.buckets.drain(1..));
         }
@@ -230,11 +238,13 @@ pub(crate) fn slot_of_record(medium: &Medium, at: u64) -> Option<u32> {
 
 /// Returns the tag of a record with this header, whose own tag is zero.
 fn tag(layout: &Layout, (slot, number): (u32, u64), header: &[u8; LINE_BYTES], lines: &[u8]) -> u32 {
-    let mut first = [0; 32 + LINE_BYTES];
-    first[..16].copy_from_slice(&layout.header.id);
-    first[16..24].copy_from_slice(&u64::from(slot).to_le_bytes());
+    let mut bytes = [0; 32 + RECORD_BYTES];
+    bytes[..16].copy_from_slice(&layout.header.id);
+    bytes[16..24].copy_from_slice(&u64::from(slot).to_le_bytes());
     let number = if planted!(TagUnseeded) { 0 } else { number };
-    first[24..32].copy_from_slice(&number.to_le_bytes());
-    first[32..].copy_from_slice(header);
-    crc32c_of(&[&first, lines])
+    bytes[24..32].copy_from_slice(&number.to_le_bytes());
+    let len = 32 + LINE_BYTES + lines.len();
+    bytes[32..32 + LINE_BYTES].copy_from_slice(header);
+    bytes[32 + LINE_BYTES..len].copy_from_slice(lines);
+    crc32c(&bytes[..len])
 }

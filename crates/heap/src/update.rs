@@ -2,8 +2,9 @@
 //!
 //! # Order
 //! 1. *Lock.* A line is locked before it is written (`line_locks.rs`).
-//! 2. *Log.* The old lines are streamed to undo records, and a fence makes the records durable. A
-//!    batch of up to seven lines is one record; a batch of any size has one fence.
+//! 2. *Log.* The old lines are streamed to undo records. A fence makes the records durable, before
+//!    the next store to a line. A batch of up to seven lines is one record; a batch of any size has
+//!    one fence.
 //! 3. *Store.* Only then are the lines stored to, in place.
 //! 4. *Space.* At the commit, the bitmaps and kinds of slabs that the update's allocations and
 //!    frees change are locked, logged and stored to in the same way, as one batch.
@@ -299,7 +300,7 @@ impl Update {
         }
     }
 
-    /// Logs the lines of the batch, which may then be stored to.
+    /// Logs the lines of the batch, which may be stored to behind the log's next fence.
     fn log_batch(&mut self, parts: &Parts) -> Result<()> {
         let lines = self.undo.lines_from(self.logged);
         if lines.is_empty() {
@@ -348,6 +349,7 @@ impl Update {
             parts.medium.flush(at, bytes.len());
         }
         self.log_batch(parts)?;
+        self.log.fence(&parts.medium);
         if changes_all {
             parts.medium.store(at, bytes);
             return Ok(());
@@ -374,6 +376,7 @@ impl Update {
         let lines = lines_of(object.start, object.len as usize);
         self.lock(parts, lines.clone())?;
         self.writable.insert(lines.clone());
+        self.log.fence(&parts.medium);
         lines.for_each(|line| parts.medium.store(line * LINE, &[0; LINE_BYTES]));
         Ok(object)
     }
@@ -429,6 +432,7 @@ impl Update {
             self.begin_batch();
         }
         self.log_batch(parts)?;
+        self.log.fence(&parts.medium);
         words.into_iter().for_each(|(at, word)| parts.medium.store_word(at, word));
         Ok(())
     }

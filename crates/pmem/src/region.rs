@@ -15,6 +15,9 @@ use crate::numa::{self, Placed};
 use crate::options::{RegionOptions, Source};
 use crate::timing::Model;
 
+/// Reads of so many bytes request all lines before they copy the first.
+const PREFETCHED: usize = 256;
+
 /// Mapped persistent memory. Threads share it by reference. Dropping it unmaps it and writes
 /// nothing.
 ///
@@ -221,6 +224,9 @@ impl Region {
         cost::read(data, to.len());
         if let Some(model) = &self.model {
             model.read();
+        }
+        if to.len() >= PREFETCHED {
+            for_each_line(data, to.len(), instructions::prefetch);
         }
         let mut to = to;
         let mut start = range.start;

@@ -26,6 +26,19 @@ pub(crate) use arch::{fence, stream};
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
+/// Requests the line at `line`, if this processor has an instruction for that.
+#[inline]
+pub(crate) fn prefetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch accesses nothing, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 /// Calls `f` with the address of every line that the `len` bytes at `data` touch.
 #[inline]
 pub(crate) fn for_each_line(data: *const u8, len: usize, mut f: impl FnMut(*const u8)) {

@@ -25,6 +25,9 @@ pub enum EntrySize {
 }
 
 impl EntrySize {
+    /// Bytes of the largest one.
+    pub(crate) const MOST: usize = Self::Large.bytes() as usize;
+
     /// Returns the number of bytes.
     pub const fn bytes(self) -> u64 {
         match self {
@@ -156,13 +159,14 @@ pub(crate) fn write_node<M: RegionAccess, const WORDS: usize>(
     size: EntrySize,
     key: u64,
 ) -> Result<(), M::Error> {
-    let mut bytes = vec![0; size.bytes() as usize];
+    let mut bytes = [0; EntrySize::MOST];
+    let bytes = &mut bytes[..size.bytes() as usize];
     let (first, rest) = bytes.split_at_mut(WORDS * 8);
     for (word, bytes) in words.iter().zip(first.as_chunks_mut::<8>().0) {
         *bytes = word.to_le_bytes();
     }
     fill_entry(key, rest);
-    memory.write(node, &bytes)
+    memory.write(node, bytes)
 }
 
 /// Checks the entry of `key`.

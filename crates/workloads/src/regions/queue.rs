@@ -1,7 +1,7 @@
 //! A queue: a ring of entries, and two counters. The words: number of the next entry to take out,
 //! and of the next one to put in.
 
-use crate::regions::arena::{Arena, Scale, broken, check_entry, write_node};
+use crate::regions::arena::{Arena, EntrySize, Scale, broken, check_entry, write_node};
 use crate::regions::memory::{Addr, RegionAccess};
 
 const FIRST: u64 = 0;
@@ -45,8 +45,8 @@ impl Queue {
         let node = self.node(first);
         let key = memory.load(node)?;
         // Copied while the queue is locked.
-        let mut entry = vec![0; (self.scale.size.bytes() - WORDS * 8) as usize];
-        memory.read(node + WORDS * 8, &mut entry)?;
+        let mut entry = [0; EntrySize::MOST];
+        memory.read(node + WORDS * 8, &mut entry[..(self.scale.size.bytes() - WORDS * 8) as usize])?;
         memory.store(self.arena.word(FIRST), first + 1)?;
         Ok(Some(key))
     }

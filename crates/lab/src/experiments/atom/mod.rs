@@ -14,7 +14,9 @@ pub(super) use new_order::OrderEntering;
 pub(super) use redo::{Entries, Latency, Redo};
 pub(super) use throughput::{Large, Small};
 
-use duramen_machine::atom::{self, Bytes, Cpu, Design, LINE_BYTES, Lock, Machine, Plan, Program, Report, Setup};
+use duramen_machine::atom::{
+    self, Bytes, Cpu, Design, LINE_BYTES, Lock, Machine, Plan, Program, Report, Setup, StoreWidth,
+};
 use duramen_workloads::regions::{
     Addr, AtomicMemory, EntrySize, Kind, PlainMemory, RegionAccess, RegionError, Scale, Structure,
 };
@@ -214,10 +216,15 @@ fn seeds(context: &Context<'_>) -> &'static [u64] {
     context.pick(&[1, 2, 3], &[1], &[1])
 }
 
-fn measure(context: &mut Context<'_>, bench: impl Fn(u64) -> Result<Bench>, name: &str) -> Result<Measured> {
+fn measure(
+    context: &mut Context<'_>,
+    seeds: &[u64],
+    bench: impl Fn(u64) -> Result<Bench>,
+    name: &str,
+) -> Result<Measured> {
     let mut reports = Vec::new();
     let mut channels = 1.0;
-    for &seed in seeds(context) {
+    for &seed in seeds {
         let bench = bench(seed)?;
         channels = bench.plan.machine.memory.controllers as f64
             * if bench.plan.design == Design::RedoTwoChannels { 2.0 } else { 1.0 };
@@ -240,33 +247,39 @@ fn measure(context: &mut Context<'_>, bench: impl Fn(u64) -> Result<Bench>, name
 
 /// Measures a benchmark with a design.
 fn measure_kind(context: &mut Context<'_>, kind: Kind, size: EntrySize, design: (Design, &str)) -> Result<Measured> {
-    let key = (kind, size, design.0, context.effort());
-    if let Some(measured) = MEASURED_KINDS.with(|kept| kept.find(&key)) {
-        return Ok(measured);
-    }
-    let measured = measure_kind_anew(context, kind, size, design)?;
-    MEASURED_KINDS.with(|kept| kept.keep(key, measured));
-    Ok(measured)
+    measure_stores(context, (kind, size), design, StoreWidth::Word)
 }
 
 thread_local! {
     /// Several experiments judge the same runs.
-    static MEASURED_KINDS: Kept<(Kind, EntrySize, Design, Effort), Measured> = const { Kept::new() };
+    static MEASURED: Kept<((Kind, EntrySize), Design, StoreWidth, Effort), Measured> = const { Kept::new() };
 }
 
-fn measure_kind_anew(
+/// Measures a benchmark with stores of other widths than a word with one seed only.
+fn measure_stores(
     context: &mut Context<'_>,
-    kind: Kind,
-    size: EntrySize,
+    (kind, size): (Kind, EntrySize),
     design: (Design, &str),
+    stores: StoreWidth,
 ) -> Result<Measured> {
-    let parts = Bench::new(context, kind, size, design.0, 0)?;
+    let key = ((kind, size), design.0, stores, context.effort());
+    if let Some(measured) = MEASURED.with(|kept| kept.find(&key)) {
+        return Ok(measured);
+    }
+    let mut parts = Bench::new(context, kind, size, design.0, 0)?;
+    parts.plan.stores = stores;
     let bench = move |seed| {
         let mut bench = parts.clone();
         bench.plan.seed = seed;
         Ok(bench)
     };
-    measure(context, bench, design.1)
+    let (seeds, name) = match stores {
+        StoreWidth::Word => (seeds(context), design.1.to_owned()),
+        _ => (&seeds(context)[..1], format!("{}, {stores:?} stores", design.1)),
+    };
+    let measured = measure(context, seeds, bench, &name)?;
+    MEASURED.with(|kept| kept.keep(key, measured));
+    Ok(measured)
 }
 
 /// Returns a figure with a group of bars for each benchmark.
