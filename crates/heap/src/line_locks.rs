@@ -46,6 +46,9 @@ use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 /// Neighbouring lines that share a word.
 pub(crate) const LINES_OF_WORD: u64 = 4;
 
+/// Neighbouring lines whose words lie together, in order.
+pub(crate) const LINES_OF_GROUP: u64 = 8 * LINES_OF_WORD;
+
 /// The locks of all lines of a heap.
 #[derive(Debug)]
 pub(crate) struct LineLocks {
@@ -79,14 +82,25 @@ impl LineLocks {
 
     /// Returns the words for these lines, which are neighbours, in their order.
     #[inline]
-    pub(crate) fn words_of(&self, lines: Range<u64>) -> impl Iterator<Item = usize> + Clone {
-        (lines.start / LINES_OF_WORD..lines.end.div_ceil(LINES_OF_WORD)).map(|four| self.word(four))
+    pub(crate) fn words_of(&self, lines: Range<u64>) -> impl Iterator<Item = usize> {
+        let groups = lines.start / LINES_OF_GROUP..lines.end.div_ceil(LINES_OF_GROUP);
+        groups.flat_map(move |group| {
+            let first = group * LINES_OF_GROUP;
+            self.words_of_group(lines.start.max(first)..lines.end.min(first + LINES_OF_GROUP))
+        })
+    }
+
+    /// Returns the words for lines of one group; at least one line.
+    #[inline]
+    pub(crate) fn words_of_group(&self, lines: Range<u64>) -> Range<usize> {
+        let first = self.word_of(lines.start);
+        first..first + ((lines.end - 1) / LINES_OF_WORD - lines.start / LINES_OF_WORD) as usize + 1
     }
 
     #[inline]
     fn word(&self, four: u64) -> usize {
-        // The words of eight neighbours share a cache line. Further ones are apart by the mix, so
-        // that objects of a power of two do not share words.
+        // The words of a group share a cache line. Further ones are apart by the mix, so that
+        // objects of a power of two do not share words.
         ((SplitMix64::mix(four / 8) as usize).wrapping_mul(8) + four as usize % 8) & (self.words.len() - 1)
     }
 

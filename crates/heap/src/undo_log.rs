@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use duramen_sync::Mutex;
-use duramen_types::crc32c;
+use duramen_types::crc32c_of;
 use duramen_types::planted;
 use duramen_types::undo_record::{LINE_BYTES, LINES_PER_RECORD, UndoHeader};
 
@@ -238,13 +238,11 @@ pub(crate) fn slot_of_record(medium: &Medium, at: u64) -> Option<u32> {
 
 /// Returns the tag of a record with this header, whose own tag is zero.
 fn tag(layout: &Layout, (slot, number): (u32, u64), header: &[u8; LINE_BYTES], lines: &[u8]) -> u32 {
-    let mut bytes = [0; 32 + RECORD_BYTES];
-    bytes[..16].copy_from_slice(&layout.header.id);
-    bytes[16..24].copy_from_slice(&u64::from(slot).to_le_bytes());
+    let mut first = [0; 32 + LINE_BYTES];
+    first[..16].copy_from_slice(&layout.header.id);
+    first[16..24].copy_from_slice(&u64::from(slot).to_le_bytes());
     let number = if planted!(TagUnseeded) { 0 } else { number };
-    bytes[24..32].copy_from_slice(&number.to_le_bytes());
-    let len = 32 + LINE_BYTES + lines.len();
-    bytes[32..32 + LINE_BYTES].copy_from_slice(header);
-    bytes[32 + LINE_BYTES..len].copy_from_slice(lines);
-    crc32c(&bytes[..len])
+    first[24..32].copy_from_slice(&number.to_le_bytes());
+    first[32..].copy_from_slice(header);
+    crc32c_of(&[&first, lines])
 }

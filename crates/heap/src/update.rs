@@ -48,14 +48,14 @@ use duramen_types::undo_record::LINE_BYTES;
 
 use crate::error::{Error, Result};
 use crate::layout::{BITMAP_WORDS, Kind, LINE, Layout, SLAB_HEAD};
-use crate::line_locks::{LINES_OF_WORD, LineLocks, Seen};
+use crate::line_locks::{LINES_OF_GROUP, LINES_OF_WORD, LineLocks, Seen};
 use crate::line_set::LineSet;
 use crate::medium::{Barrier, Medium};
 use crate::slabs::{Object, Slabs};
 use crate::undo_log::{Buckets, OldLines, UpdateLog};
 
-/// Lines that are read together; their locks share a cache line.
-const GROUP: u64 = 8 * LINES_OF_WORD;
+/// Bytes of lines whose locks lie together.
+const GROUP_BYTES: u64 = LINES_OF_GROUP * LINE;
 
 /// What all transactions of a heap share.
 #[derive(Debug)]
@@ -171,17 +171,17 @@ impl Update {
         let mut done = 0;
         while done < to.len() {
             let from = at + done as u64;
-            let len = (to.len() - done).min((GROUP * LINE - from % (GROUP * LINE)) as usize);
+            let len = (to.len() - done).min((GROUP_BYTES - from % GROUP_BYTES) as usize);
             self.read_group(parts, from, &mut to[done..done + len])?;
             done += len;
         }
         Ok(())
     }
 
-    /// Copies bytes of at most [`GROUP`] lines, which lie between two multiples of a group's size.
+    /// Copies bytes of lines of one group; at least one byte.
     fn read_group(&mut self, parts: &Parts, at: u64, to: &mut [u8]) -> Result<()> {
-        let words = parts.locks.words_of(lines_of(at, to.len()));
-        let mut versions = [None; (GROUP / LINES_OF_WORD) as usize];
+        let words = parts.locks.words_of_group(lines_of(at, to.len()));
+        let mut versions = [None; (LINES_OF_GROUP / LINES_OF_WORD) as usize];
         loop {
             for (word, version) in words.clone().zip(&mut versions) {
                 *version = self.see(parts, word)?;

@@ -159,14 +159,19 @@ pub(crate) fn write_node<M: RegionAccess, const WORDS: usize>(
     size: EntrySize,
     key: u64,
 ) -> Result<(), M::Error> {
-    let mut bytes = [0; EntrySize::MOST];
-    let bytes = &mut bytes[..size.bytes() as usize];
-    let (first, rest) = bytes.split_at_mut(WORDS * 8);
-    for (word, bytes) in words.iter().zip(first.as_chunks_mut::<8>().0) {
-        *bytes = word.to_le_bytes();
+    match size {
+        EntrySize::Small => memory.write(node, node_bytes::<WORDS, 64>(words, key).as_flattened()),
+        EntrySize::Large => memory.write(node, node_bytes::<WORDS, 512>(words, key).as_flattened()),
     }
-    fill_entry(key, rest);
-    memory.write(node, bytes)
+}
+
+fn node_bytes<const WORDS: usize, const ALL: usize>(words: [u64; WORDS], key: u64) -> [[u8; 8]; ALL] {
+    let entry = |index: usize| (key << 16).wrapping_add(index as u64).wrapping_sub(WORDS as u64);
+    let mut all: [[u8; 8]; ALL] = std::array::from_fn(|index| entry(index).to_le_bytes());
+    for (to, word) in all.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    all
 }
 
 /// Checks the entry of `key`.
