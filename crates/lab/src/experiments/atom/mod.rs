@@ -252,7 +252,7 @@ fn measure_kind(context: &mut Context<'_>, kind: Kind, size: EntrySize, design: 
 
 thread_local! {
     /// Several experiments judge the same runs.
-    static MEASURED: Kept<((Kind, EntrySize), Design, StoreWidth, Effort), Measured> = const { Kept::new() };
+    static RUNS: Kept<((Kind, EntrySize), Design, StoreWidth, Effort), Measured> = const { Kept::new() };
 }
 
 /// Measures a benchmark with stores of other widths than a word with one seed only.
@@ -263,7 +263,7 @@ fn measure_stores(
     stores: StoreWidth,
 ) -> Result<Measured> {
     let key = ((kind, size), design.0, stores, context.effort());
-    if let Some(measured) = MEASURED.with(|kept| kept.find(&key)) {
+    if let Some(measured) = RUNS.with(|kept| kept.find(&key)) {
         return Ok(measured);
     }
     let mut parts = Bench::new(context, kind, size, design.0, 0)?;
@@ -278,7 +278,7 @@ fn measure_stores(
         _ => (&seeds(context)[..1], format!("{}, {stores:?} stores", design.1)),
     };
     let measured = measure(context, seeds, bench, &name)?;
-    MEASURED.with(|kept| kept.keep(key, measured));
+    RUNS.with(|kept| kept.keep(key, measured));
     Ok(measured)
 }
 
