@@ -36,8 +36,10 @@ fn claims_know_what_was_run() {
         assert_eq!(claim["verdict"] == "not run", claim["id"] != "A4", "{claim}");
         assert_eq!(claim["quick"], claim["id"] == "A4");
     }
-    let page = std::fs::read_to_string(home.path().join("reproduction.md")).unwrap();
-    assert!(page.contains("reproduction/A4.svg") && page.contains("duramen lab run A4"), "{page}");
+    let overview = std::fs::read_to_string(home.path().join("reproduction.md")).unwrap();
+    assert!(overview.contains("[A4](reproduction/A4.md)"), "{overview}");
+    let page = std::fs::read_to_string(home.path().join("reproduction/A4.md")).unwrap();
+    assert!(page.contains("(A4.svg)") && page.contains("duramen lab run A4"), "{page}");
     let kept = std::fs::read_to_string(home.path().join("reproduction/A4.svg")).unwrap();
     assert_eq!(std::fs::read_to_string(figures.join("A4.svg")).unwrap(), kept);
     duramen(&["lab", "claims", "--out", arg(home.path())]).exits_with(0);
