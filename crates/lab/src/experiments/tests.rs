@@ -121,7 +121,7 @@ fn p8_goes_through() {
 
 #[test]
 fn t8_goes_through() {
-    assert_eq!(goes_through("T8"), 9, "five designs, and two controlled runs of two");
+    assert_eq!(goes_through("T8"), 13, "five designs, two controlled runs of two, and one condition with four");
 }
 
 #[test]
