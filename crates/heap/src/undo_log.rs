@@ -27,9 +27,6 @@ use crate::medium::{Barrier, Medium};
 
 /// Where the header of a record is: behind the lines.
 const HEADER_AT: usize = LINES_PER_RECORD * LINE_BYTES;
-/// Where the tag is in the header.
-const TAG_AT: usize = 60;
-
 /// A line, and what it held.
 pub(crate) type OldLine = (u64, [u8; LINE_BYTES]);
 
@@ -200,11 +197,9 @@ fn write_record(
         header.push(line * LINE).expect("a record has space for a batch's part");
     }
     let lines = old.as_flattened();
-    let mut header = header.encode();
-    let tag = tag(layout, (slot, number), &header, lines);
-    header[TAG_AT..].copy_from_slice(&tag.to_le_bytes());
+    header.set_tag(tag(layout, (slot, number), &header, lines));
     medium.stream(at, &[lines]);
-    medium.stream(at + HEADER_AT as u64, &[&header]);
+    medium.stream(at + HEADER_AT as u64, &[header.bytes()]);
 }
 
 /// Reads a record; `None` if it is not a valid one of this update.
@@ -216,16 +211,16 @@ pub(crate) fn read_record(
 ) -> Option<(u32, Vec<OldLine>)> {
     let mut bytes = [0; RECORD_BYTES];
     medium.read(at, &mut bytes);
-    let (lines, header_bytes) = bytes.split_at(HEADER_AT);
-    let mut untagged = *header_bytes.first_chunk()?;
-    let header = UndoHeader::decode(&untagged).ok()?;
-    untagged[TAG_AT..].fill(0);
-    let lines = &lines[..header.addresses().len() * LINE_BYTES];
+    let (lines, header) = bytes.split_at(HEADER_AT);
+    let header = UndoHeader::decode(header.first_chunk()?).ok()?;
+    let lines = &lines[..header.count() * LINE_BYTES];
+    let mut untagged = header;
+    untagged.set_tag(0);
     if u32::from(header.slot()) != slot || tag(layout, (slot, number), &untagged, lines) != header.tag() {
         return None;
     }
     let old = lines.as_chunks::<LINE_BYTES>().0.iter();
-    let entries = header.addresses().iter().map(|at| at / LINE).zip(old.copied());
+    let entries = header.addresses().map(|at| at / LINE).zip(old.copied());
     Some((header.number(), entries.collect()))
 }
 
@@ -237,12 +232,11 @@ pub(crate) fn slot_of_record(medium: &Medium, at: u64) -> Option<u32> {
 }
 
 /// Returns the tag of a record with this header, whose own tag is zero.
-fn tag(layout: &Layout, (slot, number): (u32, u64), header: &[u8; LINE_BYTES], lines: &[u8]) -> u32 {
-    let mut first = [0; 32 + LINE_BYTES];
-    first[..16].copy_from_slice(&layout.header.id);
-    first[16..24].copy_from_slice(&u64::from(slot).to_le_bytes());
+fn tag(layout: &Layout, (slot, number): (u32, u64), header: &UndoHeader, lines: &[u8]) -> u32 {
     let number = if planted!(TagUnseeded) { 0 } else { number };
-    first[24..32].copy_from_slice(&number.to_le_bytes());
-    first[32..].copy_from_slice(header);
-    crc32c_of(&[&first, lines])
+    let mut seed = [0; 32];
+    seed[..16].copy_from_slice(&layout.header.id);
+    seed[16..24].copy_from_slice(&u64::from(slot).to_le_bytes());
+    seed[24..].copy_from_slice(&number.to_le_bytes());
+    crc32c_of(&[&seed, header.bytes(), lines])
 }

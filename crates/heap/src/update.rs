@@ -194,7 +194,7 @@ impl Update {
                 break;
             }
         }
-        for (word, version) in words.zip(versions) {
+        for (word, version) in words.zip(&versions) {
             let seen = version.map(|version| (word, version));
             if let Some(seen) = seen.filter(|seen| self.reads.last() != Some(seen)) {
                 self.reads.push(seen);

@@ -30,15 +30,9 @@ pub const MAX_SLOTS: usize = 32;
 /// Record numbers are below this.
 pub const MAX_RECORDS: u32 = 1 << 24;
 
-/// The header of an undo record.
+/// The header of an undo record: its words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct UndoHeader {
-    addresses: [u64; LINES_PER_RECORD],
-    count: u8,
-    slot: u8,
-    number: u32,
-    tag: u32,
-}
+pub struct UndoHeader([[u8; 8]; RECORD_LINES]);
 
 /// Why bytes are no header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,48 +59,56 @@ impl UndoHeader {
     /// [`MAX_RECORDS`].
     pub fn new(slot: u8, number: u32, tag: u32) -> Self {
         assert!(usize::from(slot) < MAX_SLOTS && number < MAX_RECORDS, "slot {slot} or record {number} does not fit");
-        Self { slot, number, tag, ..Self::default() }
+        let mut header = Self::default();
+        header.set_last(u64::from(slot) << 3 | u64::from(number) << 8 | u64::from(tag) << 32);
+        header
     }
 
     /// Adds the address of a line, which is a multiple of [`LINE_BYTES`], and returns its number in
     /// the record; nothing if the record is full.
     pub fn push(&mut self, address: u64) -> Option<usize> {
-        let index = usize::from(self.count);
-        *self.addresses.get_mut(index)? = address;
-        self.count += 1;
+        let index = self.count();
+        if index == LINES_PER_RECORD {
+            return None;
+        }
+        self.0[index] = address.to_le_bytes();
+        self.set_last(self.last() + 1);
         Some(index)
     }
 
+    /// How many of its lines are valid.
+    pub fn count(&self) -> usize {
+        (self.last() & 7) as usize
+    }
+
     /// The addresses of its valid lines, oldest first.
-    pub fn addresses(&self) -> &[u64] {
-        &self.addresses[..usize::from(self.count)]
+    pub fn addresses(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.0[..self.count()].iter().map(|word| u64::from_le_bytes(*word))
     }
 
     /// The slot of its update.
     pub fn slot(&self) -> u8 {
-        self.slot
+        (self.last() >> 3 & 31) as u8
     }
 
     /// Its number within the update.
     pub fn number(&self) -> u32 {
-        self.number
+        (self.last() >> 8) as u32 & (MAX_RECORDS - 1)
     }
 
     /// The writer's tag.
     pub fn tag(&self) -> u32 {
-        self.tag
+        (self.last() >> 32) as u32
     }
 
-    /// Returns its bytes.
-    pub fn encode(&self) -> [u8; LINE_BYTES] {
-        let mut bytes = [0; LINE_BYTES];
-        let last =
-            u64::from(self.count) | u64::from(self.slot) << 3 | u64::from(self.number) << 8 | u64::from(self.tag) << 32;
-        let words = self.addresses.iter().chain(std::iter::once(&last));
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
+    /// Sets the writer's tag.
+    pub fn set_tag(&mut self, tag: u32) {
+        self.set_last(self.last() & u64::from(u32::MAX) | u64::from(tag) << 32);
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8; LINE_BYTES] {
+        self.0.as_flattened().first_chunk().expect("eight words are a line")
     }
 
     /// Reads a header.
@@ -115,26 +117,23 @@ impl UndoHeader {
     /// If the bytes are none. They have no checksum: whether they are valid at all, hardware
     /// registers say, or a checksum in the tag.
     pub fn decode(bytes: &[u8; LINE_BYTES]) -> Result<Self, UndoHeaderError> {
-        let mut words = [0u64; 8];
-        for (word, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = from.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        }
-        let last = words[LINES_PER_RECORD];
-        let mut header = Self {
-            count: (last & 7) as u8,
-            slot: (last >> 3 & 31) as u8,
-            number: (last >> 8) as u32 & (MAX_RECORDS - 1),
-            tag: (last >> 32) as u32,
-            ..Self::default()
-        };
-        header.addresses.copy_from_slice(&words[..LINES_PER_RECORD]);
-        if header.count == 0 {
+        let mut header = Self::default();
+        header.0.as_flattened_mut().copy_from_slice(bytes);
+        if header.count() == 0 {
             return Err(UndoHeaderError::Empty);
         }
-        match header.addresses().iter().position(|address| !address.is_multiple_of(LINE_BYTES as u64)) {
+        match header.addresses().position(|address| !address.is_multiple_of(LINE_BYTES as u64)) {
             Some(index) => Err(UndoHeaderError::Unaligned(index)),
             None => Ok(header),
         }
+    }
+
+    fn last(&self) -> u64 {
+        u64::from_le_bytes(self.0[LINES_PER_RECORD])
+    }
+
+    fn set_last(&mut self, last: u64) {
+        self.0[LINES_PER_RECORD] = last.to_le_bytes();
     }
 }
 
@@ -145,10 +144,10 @@ mod tests {
     #[test]
     fn a_header_comes_back_as_it_was_written() {
         let mut header = UndoHeader::new(31, MAX_RECORDS - 1, u32::MAX);
-        assert_eq!(UndoHeader::decode(&header.encode()), Err(UndoHeaderError::Empty));
+        assert_eq!(UndoHeader::decode(header.bytes()), Err(UndoHeaderError::Empty));
         for index in 0..LINES_PER_RECORD {
             assert_eq!(header.push(64 * index as u64), Some(index));
-            assert_eq!(UndoHeader::decode(&header.encode()), Ok(header));
+            assert_eq!(UndoHeader::decode(header.bytes()), Ok(header));
         }
         assert_eq!(header.push(0), None, "a record has seven lines");
         assert_eq!((header.slot(), header.number(), header.tag()), (31, MAX_RECORDS - 1, u32::MAX));
@@ -158,7 +157,7 @@ mod tests {
     fn bytes_that_are_no_header_are_refused() {
         let mut header = UndoHeader::new(0, 0, 0);
         header.push(128);
-        let mut bytes = header.encode();
+        let mut bytes = *header.bytes();
         bytes[0] = 1;
         assert_eq!(UndoHeader::decode(&bytes), Err(UndoHeaderError::Unaligned(0)));
         assert!(UndoHeader::decode(&[0xff; LINE_BYTES]).is_err());

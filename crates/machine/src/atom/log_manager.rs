@@ -183,13 +183,13 @@ impl System {
         let Some(record) = update.records.front_mut().filter(|record| record.closed && !record.header_queued) else {
             return;
         };
-        if !at_once && record.durable < record.header.addresses().len() {
+        if !at_once && record.durable < record.header.count() {
             return;
         }
         record.header_queued = true;
         let at = geometry.record(record.bucket, record.index) + LINES_PER_RECORD as u32;
         let purpose = Purpose::Header { slot, update: number, record: record.number, at };
-        let write = Write::new(purpose, record.header.encode());
+        let write = Write::new(purpose, *record.header.bytes());
         let write = self.new_write(write);
         self.queue_log(mc, write);
     }
@@ -247,7 +247,7 @@ impl System {
         let is_base = self.plan.design == Design::Base;
         let Some(record) = self.record(mc, slot, update, record) else { return };
         record.header_durable = true;
-        if !is_base || record.durable == record.header.addresses().len() {
+        if !is_base || record.durable == record.header.count() {
             self.record_done(mc, slot);
         }
     }
@@ -259,7 +259,7 @@ impl System {
         if !record.counted && update.buckets.last() == Some(&record.bucket) {
             update.counted += 1;
         }
-        if record.header.addresses().len() == LINES_PER_RECORD {
+        if record.header.count() == LINES_PER_RECORD {
             self.counters.full_records += 1;
             self.counters.full_record_writes += record.durable as u64 + u64::from(record.header_durable);
         }

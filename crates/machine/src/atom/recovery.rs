@@ -243,9 +243,8 @@ fn undo_update(
     records.sort_unstable_by_key(|record| record.header.number());
     let mut entries = Vec::new();
     for record in records.iter() {
-        let valid = record.header.addresses();
-        recovered.partial += u64::from(valid.len() < LINES_PER_RECORD);
-        let mut addresses = valid.to_vec();
+        recovered.partial += u64::from(record.header.count() < LINES_PER_RECORD);
+        let mut addresses: Vec<u64> = record.header.addresses().collect();
         if fault == Some(Fault::SevenEntries) {
             addresses.resize(LINES_PER_RECORD, 0);
         }
