@@ -231,6 +231,10 @@ impl Region {
         let mut to = to;
         let mut start = range.start;
         if start.is_multiple_of(8) {
+            // SAFETY: the bytes from `start` on are within the range, aligned, and written to as
+            // words; `to` is the caller's.
+            let copied = unsafe { instructions::copy_lines(to.as_mut_ptr(), self.mapping.at(start), to.len()) };
+            (to, start) = (&mut to[copied..], start + copied);
             let (words, last) = to.as_chunks_mut::<8>();
             for bytes in words {
                 // SAFETY: an aligned word within the range.
@@ -372,7 +376,11 @@ fn store_words(to: *mut u8, parts: &[&[u8]]) {
     for part in parts {
         let mut rest = *part;
         if (to as usize).is_multiple_of(8) {
-            let (words, last) = part.as_chunks::<8>();
+            // SAFETY: as many bytes as `rest` has are within what the caller has checked, and
+            // aligned.
+            let copied = unsafe { instructions::copy_lines(to, rest.as_ptr(), rest.len()) };
+            (to, rest) = (to.wrapping_add(copied), &rest[copied..]);
+            let (words, last) = rest.as_chunks::<8>();
             for bytes in words {
                 // SAFETY: an aligned word within what the caller has checked.
                 unsafe { word::store(to.cast(), u64::from_ne_bytes(*bytes)) };

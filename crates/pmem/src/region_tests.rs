@@ -36,6 +36,29 @@ fn what_is_written_is_read() {
     });
 }
 
+/// Lines, words and parts of words are copied in different ways.
+#[test]
+fn bytes_of_any_length_and_alignment_are_read_as_they_were_stored() {
+    every_source(|source| {
+        let region = Region::open(source, &options()).unwrap();
+        let data: Vec<u8> = (0..400).map(|byte| byte as u8 | 1).collect();
+        for at in 0..20 {
+            for len in [0, 1, 7, 8, 9, 63, 64, 65, 71, 72, 127, 128, 136, 200, 330] {
+                region.store(0, &[&[0; 400]]);
+                region.store(at, &[&data[3..3 + len]]);
+                let mut found = [0; 401];
+                region.read(0, &mut found[1..]);
+                let stored = 1 + at as usize..1 + at as usize + len;
+                assert_eq!(found[stored.clone()], data[3..3 + len], "{len} bytes at {at}");
+                assert!(found[..stored.start].iter().chain(&found[stored.end..]).all(|byte| *byte == 0));
+                let mut again = vec![0; len + 1];
+                region.read(at, &mut again[1..]);
+                assert_eq!(again[1..], data[3..3 + len], "{len} bytes at {at}");
+            }
+        }
+    });
+}
+
 #[test]
 fn ranges_may_pass_the_end_of_a_ring() {
     every_source(|source| {
