@@ -5,7 +5,7 @@ use std::time::Duration;
 use duramen::{CommitMode, InsertDesign};
 
 use super::bank::Bank;
-use super::sweep::{Sweep, Swept};
+use super::sweep::{Sweep, Swept, checks_with_control};
 use crate::bed::System;
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
@@ -62,18 +62,23 @@ impl Experiment for Components {
             time: Duration::from_millis(context.pick(700, 300, 20)),
             rounds: context.pick(3, 1, 1),
         };
-        let swept = sweep.run(context)?;
-        let setting = vec![bank.bed.setting(), bank.setting(), sweep.setting()];
+        let both = sweep.run_with_control(context)?;
+        let setting = vec![bank.bed.setting(), bank.setting(), sweep.setting(), Sweep::control()];
         bank.audit(context)?;
-        let figure = Figure {
-            name: "A11".into(),
-            title: "Throughput as components are added, TPC-B".into(),
-            x: Axis::linear("clients"),
-            y: Axis::linear("throughput (thousands of transactions/s)"),
-            shape: Shape::Lines,
-            series: swept.all(|measured| measured.throughput / 1e3),
-        };
-        Ok(Findings { setting, figures: vec![figure], checks: checks(&swept) })
+        let [swept, controlled] = &both;
+        let figures = vec![figure("A11", swept), figure("A11-in-flight", controlled)];
+        Ok(Findings { setting, figures, checks: checks_with_control(&both, checks) })
+    }
+}
+
+fn figure(name: &str, swept: &Swept) -> Figure {
+    Figure {
+        name: name.into(),
+        title: "Throughput as components are added, TPC-B".into(),
+        x: Axis::linear("clients"),
+        y: Axis::linear("throughput (thousands of transactions/s)"),
+        shape: Shape::Lines,
+        series: swept.all(|measured| measured.throughput / 1e3),
     }
 }
 

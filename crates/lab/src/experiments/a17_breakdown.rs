@@ -6,7 +6,7 @@ use duramen::{CommitMode, InsertDesign};
 use duramen_sync::thread::available_parallelism;
 
 use super::bank::Bank;
-use super::sweep::{Sweep, Swept};
+use super::sweep::{Sweep, Swept, checks_with_control};
 use crate::bed::{Measured, System};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
@@ -63,15 +63,17 @@ impl Experiment for Breakdown {
             time: Duration::from_millis(context.pick(2_000, 800, 20)),
             rounds: context.pick(3, 1, 1),
         };
-        let swept = sweep.run(context)?;
-        let mut setting = vec![bank.bed.setting(), bank.setting(), sweep.setting()];
+        let both = sweep.run_with_control(context)?;
+        let mut setting = vec![bank.bed.setting(), bank.setting(), sweep.setting(), Sweep::control()];
         setting.push(
             "The paper's first three categories of waiting appear here as idle time and time in the kernel; the time \
              that threads spend on the log buffer is part of the program's time and not shown separately."
                 .into(),
         );
         bank.audit(context)?;
-        Ok(Findings { setting, figures: figures(&swept), checks: checks(&swept) })
+        let [swept, controlled] = &both;
+        let figures = [figures("A17", swept), figures("A17-in-flight", controlled)].concat();
+        Ok(Findings { setting, figures, checks: checks_with_control(&both, checks) })
     }
 }
 
@@ -92,7 +94,7 @@ fn idle(measured: &Measured) -> f64 {
     (1.0 - measured.busy / available_parallelism() as f64).max(0.0)
 }
 
-fn figures(swept: &Swept) -> Vec<Figure> {
+fn figures(prefix: &str, swept: &Swept) -> Vec<Figure> {
     let names: Vec<String> = SYSTEMS.iter().map(|system| system.name.to_owned()).collect();
     let stack = |name: &str, values: Vec<f64>| {
         Series::ours(name, values.into_iter().enumerate().map(|(bar, value)| (bar as f64, value)).collect())
@@ -108,13 +110,13 @@ fn figures(swept: &Swept) -> Vec<Figure> {
     let percent = |share: fn(&Measured) -> f64| bars(swept, |measured| share(measured) * 100.0);
     vec![
         figure(
-            "A17",
+            prefix,
             "Use of the processors, TPC-B",
             "share of the machine's time (%)",
             vec![stack("program", percent(user)), stack("kernel", percent(kernel)), stack("idle", percent(idle))],
         ),
         figure(
-            "A17-lock-waits",
+            &format!("{prefix}-lock-waits"),
             "Clients that wait for locks, TPC-B",
             "clients, on average",
             vec![stack("waiting for a lock", bars(swept, |measured| measured.lock_waiters))],

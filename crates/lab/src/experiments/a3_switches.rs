@@ -6,7 +6,7 @@ use duramen::{CommitMode, InsertDesign};
 use duramen_sync::thread::available_parallelism;
 
 use super::bank::Bank;
-use super::sweep::{Sweep, Swept};
+use super::sweep::{Sweep, Swept, checks_with_control};
 use crate::bed::System;
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
@@ -57,16 +57,18 @@ impl Experiment for Switches {
             time: Duration::from_millis(context.pick(700, 300, 20)),
             rounds: context.pick(3, 1, 1),
         };
-        let swept = sweep.run(context)?;
-        let setting = vec![bank.bed.setting(), bank.setting(), sweep.setting()];
+        let both = sweep.run_with_control(context)?;
+        let setting = vec![bank.bed.setting(), bank.setting(), sweep.setting(), Sweep::control()];
         bank.audit(context)?;
-        Ok(Findings { setting, figures: figures(&swept), checks: checks(&swept) })
+        let [swept, controlled] = &both;
+        let figures = [figures("A3", swept), figures("A3-in-flight", controlled)].concat();
+        Ok(Findings { setting, figures, checks: checks_with_control(&both, checks) })
     }
 }
 
-fn figures(swept: &Swept) -> Vec<Figure> {
+fn figures(prefix: &str, swept: &Swept) -> Vec<Figure> {
     let figure = |name: &str, title: &str, y: Axis, series: Vec<Series>| Figure {
-        name: name.into(),
+        name: format!("{prefix}-{name}"),
         title: title.into(),
         x: Axis::linear("clients"),
         y,
@@ -81,18 +83,18 @@ fn figures(swept: &Swept) -> Vec<Figure> {
     }
     vec![
         figure(
-            "A3-switches",
+            "switches",
             "Context switches, TPC-B",
             Axis::linear("context switches (thousands/s)"),
             swept.all(|measured| measured.switches / 1e3),
         ),
         figure(
-            "A3-switches-per-commit",
+            "switches-per-commit",
             "Context switches per commit, TPC-B",
             Axis::log("context switches per commit"),
             swept.all(|measured| measured.switches_per_commit),
         ),
-        figure("A3-processors", "Use of the processors, TPC-B", Axis::linear("processors"), used),
+        figure("processors", "Use of the processors, TPC-B", Axis::linear("processors"), used),
     ]
 }
 

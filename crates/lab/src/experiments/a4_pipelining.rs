@@ -5,7 +5,7 @@ use std::time::Duration;
 use duramen::{CommitMode, InsertDesign};
 
 use super::bank::Bank;
-use super::sweep::Sweep;
+use super::sweep::{Sweep, Swept, checks_with_control};
 use crate::bed::System;
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
@@ -61,34 +61,41 @@ impl Experiment for Pipelining {
             time: Duration::from_millis(context.pick(700, 300, 20)),
             rounds: context.pick(3, 1, 1),
         };
-        let swept = sweep.run(context)?;
-        let setting = vec![bank.bed.setting(), bank.setting(), sweep.setting()];
+        let both = sweep.run_with_control(context)?;
+        let setting = vec![bank.bed.setting(), bank.setting(), sweep.setting(), Sweep::control()];
         bank.audit(context)?;
-        let throughput = |system| swept.series(system, |measured| measured.throughput);
-        let (baseline, pipelined, asynchronous) =
-            (throughput(BASELINE), throughput(PIPELINED), throughput(ASYNCHRONOUS));
-        let checks = vec![
-            Check::new(
-                "flush pipelining by asynchronous commit, at most clients",
-                "1",
-                pipelined.last() / asynchronous.last(),
-                Bound::AtLeast(0.95),
-            ),
-            Check::new(
-                "best of flush pipelining by best of the baseline",
-                "1.22",
-                pipelined.peak() / baseline.peak(),
-                Bound::AtLeast(1.22),
-            ),
-        ];
-        let figure = Figure {
-            name: "A4".into(),
-            title: "Throughput by kind of commit, TPC-B".into(),
-            x: Axis::linear("clients"),
-            y: Axis::linear("throughput (thousands of transactions/s)"),
-            shape: Shape::Lines,
-            series: swept.all(|measured| measured.throughput / 1e3),
-        };
-        Ok(Findings { setting, figures: vec![figure], checks })
+        let [swept, controlled] = &both;
+        let figures = vec![figure("A4", swept), figure("A4-in-flight", controlled)];
+        Ok(Findings { setting, figures, checks: checks_with_control(&both, checks) })
     }
+}
+
+fn figure(name: &str, swept: &Swept) -> Figure {
+    Figure {
+        name: name.into(),
+        title: "Throughput by kind of commit, TPC-B".into(),
+        x: Axis::linear("clients"),
+        y: Axis::linear("throughput (thousands of transactions/s)"),
+        shape: Shape::Lines,
+        series: swept.all(|measured| measured.throughput / 1e3),
+    }
+}
+
+fn checks(swept: &Swept) -> Vec<Check> {
+    let throughput = |system| swept.series(system, |measured| measured.throughput);
+    let (baseline, pipelined, asynchronous) = (throughput(BASELINE), throughput(PIPELINED), throughput(ASYNCHRONOUS));
+    vec![
+        Check::new(
+            "flush pipelining by asynchronous commit, at most clients",
+            "1",
+            pipelined.last() / asynchronous.last(),
+            Bound::AtLeast(0.95),
+        ),
+        Check::new(
+            "best of flush pipelining by best of the baseline",
+            "1.22",
+            pipelined.peak() / baseline.peak(),
+            Bound::AtLeast(1.22),
+        ),
+    ]
 }

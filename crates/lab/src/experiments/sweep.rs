@@ -2,13 +2,24 @@
 
 use std::time::Duration;
 
-use duramen::Db;
+use duramen::{CommitMode, Db};
 use duramen_workloads::Workload;
 
 use crate::bed::{Bed, Load, Measured, System, median};
+use crate::bounds::Check;
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::figure::Series;
+
+/// Transactions that a client has in flight in a controlled run, if its commits do not block it.
+///
+/// The paper's agent threads run on while their commits harden (Aether, section 4.1), and their use
+/// of the processors reaches 64 with 64 of them (section 4.2). Clients that waited for each commit
+/// would use less: *n* clients, each with work *w* and latency *l*, use *n w / (w + l)* processors.
+const IN_FLIGHT: u32 = 16;
+
+/// The condition of such runs.
+const CONDITION: &str = "with 16 transactions in flight for each client";
 
 /// What is measured.
 pub(super) struct Sweep<'a> {
@@ -34,13 +45,32 @@ pub(super) struct Swept {
 impl Sweep<'_> {
     /// Measures. The systems take turns, so that what else the machine does falls on all of them.
     pub(super) fn run(&self, context: &mut Context<'_>) -> Result<Swept> {
-        context.expect(self.rounds * self.systems.len() * self.clients.len());
+        context.expect(self.measurements());
+        self.measure(context, 1)
+    }
+
+    /// Measures once with one transaction in flight for each client, and once, as a controlled run,
+    /// with as many as the paper's clients have.
+    pub(super) fn run_with_control(&self, context: &mut Context<'_>) -> Result<[Swept; 2]> {
+        context.expect(2 * self.measurements());
+        Ok([self.measure(context, 1)?, self.measure(context, IN_FLIGHT)?])
+    }
+
+    fn measurements(&self) -> usize {
+        self.rounds * self.systems.len() * self.clients.len()
+    }
+
+    fn measure(&self, context: &mut Context<'_>, in_flight: u32) -> Result<Swept> {
         let mut rounds = vec![vec![Vec::new(); self.clients.len()]; self.systems.len()];
         for _ in 0..self.rounds {
             for (system, of_system) in self.systems.iter().zip(&mut rounds) {
                 let rig = self.bed.open(system, self.latency)?;
+                let in_flight = match system.commit {
+                    CommitMode::Sync | CommitMode::Elr => 1,
+                    CommitMode::Pipelined | CommitMode::Async => in_flight,
+                };
                 for (&clients, measured) in self.clients.iter().zip(of_system) {
-                    let load = Load { clients, time: self.time };
+                    let load = Load { clients: clients * in_flight, time: self.time };
                     let what = format!("{}, {clients} clients", system.name);
                     measured.push(context.measure(what, || rig.measure(self.workload, load))?);
                 }
@@ -49,6 +79,16 @@ impl Sweep<'_> {
         }
         let systems = self.systems.iter().map(|system| system.name).collect();
         Ok(Swept { systems, clients: self.clients.to_vec(), rounds })
+    }
+
+    /// How controlled runs differ, for the report.
+    pub(super) fn control() -> String {
+        format!(
+            "In the controlled runs, a client whose commits do not block it has {IN_FLIGHT} transactions in flight. The \
+             paper's agent threads go on to other transactions while their commits harden (section 4.1), and 64 of \
+             them use 64 processors fully (section 4.2). That clients with one transaction each cannot do: n of them \
+             use n w / (w + l) processors, where w is the work of a transaction and l the latency of its commit."
+        )
     }
 
     /// How it was measured, for the report.
@@ -81,4 +121,13 @@ impl Swept {
     pub(super) fn all(&self, value: impl Fn(&Measured) -> f64) -> Vec<Series> {
         self.systems.iter().map(|system| self.series(system, &value)).collect()
     }
+}
+
+/// Returns the checks of both parts of [`Sweep::run_with_control`].
+pub(super) fn checks_with_control(
+    [swept, controlled]: &[Swept; 2],
+    checks: impl Fn(&Swept) -> Vec<Check>,
+) -> Vec<Check> {
+    let controlled = checks(controlled).into_iter().map(|check| check.under(CONDITION));
+    checks(swept).into_iter().chain(controlled).collect()
 }
