@@ -84,8 +84,8 @@ impl Sweep<'_> {
     /// How controlled runs differ, for the report.
     pub(super) fn control() -> String {
         format!(
-            "In the controlled runs, a client whose commits do not block it has {IN_FLIGHT} transactions in flight. The \
-             paper's agent threads go on to other transactions while their commits harden (section 4.1), and 64 of \
+            "In the controlled runs, a client whose commits do not block it has {IN_FLIGHT} transactions in flight. \
+             The paper's agent threads go on to other transactions while their commits harden (section 4.1), and 64 of \
              them use 64 processors fully (section 4.2). That clients with one transaction each cannot do: n of them \
              use n w / (w + l) processors, where w is the work of a transaction and l the latency of its commit."
         )

@@ -39,9 +39,9 @@ pub(crate) fn prefetch(line: *const u8) {
     let _ = line;
 }
 
-/// Copies the whole lines among `len` bytes through the caches, several words at a time, each aligned
-/// word in one piece, and returns how many bytes these lines have: nothing where this crate knows no
-/// instruction for that, and on the simulated machine, which counts words.
+/// Copies the whole lines among `len` bytes through the caches, several words at a time, each
+/// aligned word in one piece. Returns how many bytes these lines have: nothing where this crate
+/// knows no instruction for that, and on the simulated machine, which counts words.
 ///
 /// # Safety
 /// So many bytes may be read at `from` and written at `to`. What other threads use of them, they

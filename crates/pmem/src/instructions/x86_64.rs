@@ -94,7 +94,7 @@ pub(crate) unsafe fn stream(to: *mut u8, from: &[u8], _flush: Flush) {
     }
 }
 
-/// Copies lines through the caches, each aligned word in one piece, in the order of their addresses.
+/// Copies lines through the caches, each aligned word in one piece, in the order of addresses.
 ///
 /// # Safety
 /// So many lines may be read at `from` and written at `to`. What other threads use of them, they
