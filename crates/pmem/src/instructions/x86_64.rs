@@ -99,6 +99,7 @@ pub(crate) unsafe fn stream(to: *mut u8, from: &[u8], _flush: Flush) {
 /// # Safety
 /// So many lines may be read at `from` and written at `to`. What other threads use of them, they
 /// write as words, and it is aligned to 8 bytes.
+#[cfg(not(duramen_machine))]
 #[inline]
 pub(crate) unsafe fn copy_lines(to: *mut u8, from: *const u8, lines: usize) {
     let (mut to, mut from) = (to, from);
