@@ -27,6 +27,7 @@ use crate::medium::{Barrier, Medium};
 
 /// Where the header of a record is: behind the lines.
 const HEADER_AT: usize = LINES_PER_RECORD * LINE_BYTES;
+
 /// A line, and what it held.
 pub(crate) type OldLine = (u64, [u8; LINE_BYTES]);
 

@@ -10,7 +10,6 @@ use crate::bed::System;
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
-use crate::figure::{Axis, Figure, Shape};
 
 /// The components of Aether, one after another.
 pub(super) struct Components;
@@ -66,19 +65,9 @@ impl Experiment for Components {
         let setting = vec![bank.bed.setting(), bank.setting(), sweep.setting(), Sweep::control()];
         bank.audit(context)?;
         let [swept, controlled] = &both;
-        let figures = vec![figure("A11", swept), figure("A11-in-flight", controlled)];
+        let title = "Throughput as components are added, TPC-B";
+        let figures = vec![swept.throughput("A11", title), controlled.throughput("A11-in-flight", title)];
         Ok(Findings { setting, figures, checks: checks_with_control(&both, checks) })
-    }
-}
-
-fn figure(name: &str, swept: &Swept) -> Figure {
-    Figure {
-        name: name.into(),
-        title: "Throughput as components are added, TPC-B".into(),
-        x: Axis::linear("clients"),
-        y: Axis::linear("throughput (thousands of transactions/s)"),
-        shape: Shape::Lines,
-        series: swept.all(|measured| measured.throughput / 1e3),
     }
 }
 

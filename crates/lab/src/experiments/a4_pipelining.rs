@@ -10,7 +10,6 @@ use crate::bed::System;
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
-use crate::figure::{Axis, Figure, Shape};
 
 /// Throughput of TPC-B by kind of commit.
 pub(super) struct Pipelining;
@@ -65,19 +64,9 @@ impl Experiment for Pipelining {
         let setting = vec![bank.bed.setting(), bank.setting(), sweep.setting(), Sweep::control()];
         bank.audit(context)?;
         let [swept, controlled] = &both;
-        let figures = vec![figure("A4", swept), figure("A4-in-flight", controlled)];
+        let title = "Throughput by kind of commit, TPC-B";
+        let figures = vec![swept.throughput("A4", title), controlled.throughput("A4-in-flight", title)];
         Ok(Findings { setting, figures, checks: checks_with_control(&both, checks) })
-    }
-}
-
-fn figure(name: &str, swept: &Swept) -> Figure {
-    Figure {
-        name: name.into(),
-        title: "Throughput by kind of commit, TPC-B".into(),
-        x: Axis::linear("clients"),
-        y: Axis::linear("throughput (thousands of transactions/s)"),
-        shape: Shape::Lines,
-        series: swept.all(|measured| measured.throughput / 1e3),
     }
 }
 

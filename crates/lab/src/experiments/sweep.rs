@@ -9,7 +9,7 @@ use crate::bed::{Bed, Load, Measured, System, median};
 use crate::bounds::Check;
 use crate::error::Result;
 use crate::experiment::Context;
-use crate::figure::Series;
+use crate::figure::{Axis, Figure, Series, Shape};
 
 /// Transactions that a client has in flight in a controlled run, if its commits do not block it.
 ///
@@ -17,9 +17,6 @@ use crate::figure::Series;
 /// of the processors reaches 64 with 64 of them (section 4.2). Clients that waited for each commit
 /// would use less: *n* clients, each with work *w* and latency *l*, use *n w / (w + l)* processors.
 const IN_FLIGHT: u32 = 16;
-
-/// The condition of such runs.
-const CONDITION: &str = "with 16 transactions in flight for each client";
 
 /// What is measured.
 pub(super) struct Sweep<'a> {
@@ -117,6 +114,18 @@ impl Swept {
         Series::ours(system, points.collect())
     }
 
+    /// The throughput of all systems.
+    pub(super) fn throughput(&self, name: &str, title: &str) -> Figure {
+        Figure {
+            name: name.into(),
+            title: title.into(),
+            x: Axis::linear("clients"),
+            y: Axis::linear("throughput (thousands of transactions/s)"),
+            shape: Shape::Lines,
+            series: self.all(|measured| measured.throughput / 1e3),
+        }
+    }
+
     /// `value` of all systems.
     pub(super) fn all(&self, value: impl Fn(&Measured) -> f64) -> Vec<Series> {
         self.systems.iter().map(|system| self.series(system, &value)).collect()
@@ -128,6 +137,8 @@ pub(super) fn checks_with_control(
     [swept, controlled]: &[Swept; 2],
     checks: impl Fn(&Swept) -> Vec<Check>,
 ) -> Vec<Check> {
-    let controlled = checks(controlled).into_iter().map(|check| check.under(CONDITION));
+    let controlled = checks(controlled)
+        .into_iter()
+        .map(|check| check.under(format!("with {IN_FLIGHT} transactions in flight for each client")));
     checks(swept).into_iter().chain(controlled).collect()
 }
