@@ -224,7 +224,7 @@ impl Engine {
         if !due.ghosts.is_empty() {
             let _held = self.sweeping.lock();
             let mut context = self.context();
-            self.purging().purge(&mut context.locks, due.ghosts);
+            self.purging().purge(&mut context.locks, due.ghosts, usize::MAX);
             self.locks.release_all(&mut context.locks);
             self.contexts.recycle(context, &self.locks);
         }

@@ -20,6 +20,10 @@ macro_rules! probes {
 }
 
 probes! {
+    /// Records that were deleted together were in several leaves when they were restored.
+    DeletionRestoredInParts,
+    /// A deletion of a range locked the table.
+    DeletionEscalated,
     /// An insertion found the log buffer full and waited.
     BufferFull,
     /// A reservation was held back because other threads waited for room.

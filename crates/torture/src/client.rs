@@ -275,6 +275,7 @@ fn act(txn: &mut Txn, table: &Table, action: &Action) -> Result<Outcome> {
         Action::Put(key, value) => txn.put(table, key, value).map(|()| Outcome::Done)?,
         Action::Update(key, value) => txn.update(table, key, value).map(|()| Outcome::Done)?,
         Action::Delete(key) => Outcome::Existed(txn.delete(table, key)?),
+        Action::DeleteRange(range) => Outcome::Count(txn.delete_range(table, range.as_bounds())?),
         Action::Scan { range, reverse, limit } => {
             let bounds = range.as_bounds();
             let scan = if *reverse { txn.scan_rev(table, bounds) } else { txn.scan(table, bounds) };

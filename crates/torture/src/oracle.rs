@@ -145,6 +145,11 @@ impl Oracle {
                 }
                 Outcome::Existed(existed)
             }
+            Action::DeleteRange(range) => {
+                let keys: Vec<Key> = self.range(slot, table, range).into_keys().collect();
+                keys.iter().for_each(|key| self.change(slot, table, key, None));
+                Outcome::Count(keys.len() as u64)
+            }
             Action::Scan { range, reverse, limit } => {
                 let mut records: Vec<_> = self.range(slot, table, range).into_iter().collect();
                 if *reverse {

@@ -52,6 +52,8 @@ pub enum Action {
     Update(Key, Value),
     /// `Txn::delete`.
     Delete(Key),
+    /// `Txn::delete_range`.
+    DeleteRange(KeyRange),
     /// `Txn::scan`, or `Txn::scan_rev` when `reverse`, ended after `limit` records.
     Scan {
         /// What is scanned.
@@ -100,6 +102,8 @@ pub enum Outcome {
     Value(Option<Value>),
     /// Whether the record existed.
     Existed(bool),
+    /// The number of records.
+    Count(u64),
     /// The records scanned.
     Records(Vec<(Key, Value)>),
     /// Refused: the key exists.
@@ -123,6 +127,10 @@ impl fmt::Display for Action {
             Self::Put(key, value) => write!(f, "put {} = {} bytes", brief(key), value.len()),
             Self::Update(key, value) => write!(f, "update {} = {} bytes", brief(key), value.len()),
             Self::Delete(key) => write!(f, "delete {}", brief(key)),
+            Self::DeleteRange(range) => {
+                let (from, to) = range.as_bounds();
+                write!(f, "delete {:?} to {:?}", from.map(brief), to.map(brief))
+            }
             Self::Scan { range, reverse, limit } => {
                 let direction = if *reverse { "scan down" } else { "scan" };
                 let (from, to) = range.as_bounds();
@@ -156,6 +164,7 @@ impl fmt::Display for Outcome {
             Self::Done => f.write_str("done"),
             Self::Value(None) => f.write_str("no value"),
             Self::Value(Some(value)) => write!(f, "value {}", brief(value)),
+            Self::Count(count) => write!(f, "{count} records"),
             Self::Existed(existed) => write!(f, "existed: {existed}"),
             Self::Records(records) => {
                 write!(f, "{} records", records.len())?;

@@ -9,7 +9,7 @@ use duramen_sync::probe::{Probe, reach};
 
 use super::number;
 use super::structure::{SPARSE, is_ghost};
-use crate::page::Node;
+use crate::page::{self, Node, NodeMut, PageBuf, PageType};
 use crate::pool::{Exclusive, PoolError};
 use crate::record::PageOp;
 use crate::record::Tree;
@@ -41,6 +41,41 @@ impl Store {
         if sparse { self.merge_if_sparse(tree, key, logged) } else { Ok(()) }
     }
 
+    /// Removes the ghosts that `unlocked` permits from the leaf for `key`, up to the key `last`.
+    /// Returns whether the leaf is sparse now, and the lowest key behind it, if that is not beyond
+    /// `last`. Adds the bytes of log that this took to `logged`.
+    pub(crate) fn purge_run(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        last: &[u8],
+        unlocked: impl Fn(&[u8]) -> bool,
+        logged: &mut u64,
+    ) -> Result<(bool, Option<Vec<u8>>), PoolError> {
+        let leaf = self.leaf_exclusive(tree, key)?;
+        let mut next = Vec::new();
+        let is_bounded = Node(&leaf[..]).upper_fence_into(&mut next);
+        next.push(0);
+        let next = (is_bounded && &next[..] <= last).then_some(next);
+        let is_sparse = |leaf: &[u8]| Node(leaf).used_space() < SPARSE;
+        let (id, was_sparse) = (leaf.id(), is_sparse(&leaf));
+        match self.purge_leaf(leaf, |found| key <= found && found <= last && unlocked(found)) {
+            Ok(bytes) => {
+                reach(Probe::GhostPurged);
+                *logged += bytes;
+                let is_sparse = is_sparse(&self.pool.shared(id)?);
+                Ok((is_sparse, next))
+            }
+            Err(_) => Ok((was_sparse, next)),
+        }
+    }
+
+    /// Merges the leaf for `key` with a sibling if it is sparse, and so on upwards.
+    /// Adds the bytes of log that this took to `logged`.
+    pub(crate) fn merge(&self, tree: Tree, key: &[u8], logged: &mut u64) -> Result<(), PoolError> {
+        self.merge_if_sparse(tree, key, logged)
+    }
+
     /// Removes every ghost of a latched leaf that `unlocked` allows, and returns the bytes of log
     /// that this took; returns the leaf if there was none.
     pub(crate) fn purge_leaf<'s>(
@@ -60,11 +95,22 @@ impl Store {
         if ghosts.is_empty() {
             return Err(leaf);
         }
+        let emptied = (ghosts.len() == node.slot_count()).then(|| emptied(&leaf));
         let mut mini = MiniTransaction::new();
         let leaf = mini.include(leaf);
-        for slot in ghosts {
-            mini.apply(leaf, PageOp::Remove { slot });
+        match emptied {
+            Some(bytes) => mini.apply(leaf, PageOp::Image(&page::image(&bytes))),
+            None => ghosts.into_iter().for_each(|slot| mini.apply(leaf, PageOp::Remove { slot })),
         }
         Ok(mini.finish(&*self.scheme))
     }
+}
+
+/// Returns the leaf without its records.
+fn emptied(leaf: &Exclusive<'_>) -> PageBuf {
+    let (node, table) = (Node(&leaf[..]), page::table_id(leaf));
+    let mut bytes = PageBuf::zeroed();
+    let (lower, upper) = (node.lower_fence(), node.upper_fence());
+    NodeMut::init(bytes.page_mut(), PageType::Leaf, 0, leaf.id(), table, lower, upper);
+    bytes
 }

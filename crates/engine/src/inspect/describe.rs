@@ -6,7 +6,7 @@ use super::text;
 use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
 use crate::page::{self, Node, PageBuf, PageType, SlotFlags, bitmap};
 use crate::record::{
-    DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, Kind, Malformed, PageOp, PageOps, Reader, Undo,
+    DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, FlagRun, Kind, Malformed, PageOp, PageOps, Reader, Undo,
     undo_next,
 };
 use crate::storage::overflow::Reference;
@@ -144,6 +144,11 @@ fn operation(page: PageId, op: PageOp<'_>) -> String {
         PageOp::MergeChild { slot } => format!("merge child {} into child {slot}", u32::from(slot) + 1),
         PageOp::Take { bit } => format!("allocate {}", bit_text(page, bit)),
         PageOp::GiveBack { bit } => format!("free {}", bit_text(page, bit)),
+        PageOp::GiveBackRun { bit, count } => format!("free {count} pages from {} on", bit_text(page, bit)),
+        PageOp::SetFlags { runs } => {
+            let slots: usize = FlagRun::all(runs).flatten().map(|run| run.slots().len()).sum();
+            format!("set the flags of {slots} slots")
+        }
         PageOp::Retire => "retire".to_owned(),
     }
 }
@@ -160,6 +165,13 @@ fn undo(undo: Undo<'_>) -> String {
             format!("key {key} of {table}: {remove} bytes of the value at {at} become {added}{flags}")
         }
         Undo::Allocate { page } => format!("free {page}"),
+        Undo::Delete { tree, keys } => match keys.ends() {
+            Some((first, last)) => {
+                let (first, last) = (text::key(&first), text::key(&last));
+                format!("{} keys of {} from {first} to {last}", keys.count(), tree.table)
+            }
+            None => format!("no key of {}", tree.table),
+        },
     }
 }
 

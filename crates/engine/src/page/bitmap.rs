@@ -49,6 +49,11 @@ pub(crate) fn set(page: &mut PageMut<'_>, bit: u32, value: bool) -> Result<(), B
     Ok(())
 }
 
+/// Returns whether `count` bits from `bit` on are all in the bitmap, and set.
+pub(crate) fn are_set(page: &[u8], bit: u32, count: u32) -> bool {
+    bit.checked_add(count).is_some_and(|end| (bit..end).all(|bit| get(page, bit)))
+}
+
 /// Returns the first clear bit at or after `from`.
 pub(crate) fn find_clear(page: &[u8], from: u32) -> Option<u32> {
     let bits = &page[BITS_OFFSET..];

@@ -21,9 +21,9 @@ mod tree;
 mod undo;
 
 pub(crate) use codec::{Malformed, Reader, put_number};
-pub(crate) use op::{PageOp, difference};
+pub(crate) use op::{FlagRun, PageOp, difference};
 pub(crate) use tree::Tree;
-pub(crate) use undo::{DeferredFree, Undo};
+pub(crate) use undo::{DeferredFree, KeyList, Undo};
 
 use duramen_types::{Gsn, LogAddress, PageId, TxnId};
 use duramen_wal::NewRecord;

@@ -30,8 +30,56 @@ pub(crate) enum PageOp<'a> {
     Take { bit: u32 },
     /// A page number is freed in an allocation bitmap.
     GiveBack { bit: u32 },
+    /// Page numbers that follow each other are freed in an allocation bitmap.
+    GiveBackRun { bit: u32, count: u32 },
+    /// Records of a leaf get other flags. The bytes are an encoded list of [`FlagRun`].
+    SetFlags { runs: &'a [u8] },
     /// The page is no longer in use.
     Retire,
+}
+
+/// Slots of a leaf that follow each other and get the same flags.
+///
+/// Encoded as three numbers: the first slot, the number of slots, the flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FlagRun {
+    pub(crate) slot: u16,
+    pub(crate) count: u16,
+    pub(crate) flags: SlotFlags,
+}
+
+impl FlagRun {
+    /// Appends the run to a list.
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        put_number(out, self.slot.into());
+        put_number(out, self.count.into());
+        put_number(out, self.flags.bits().into());
+    }
+
+    /// Reads a list; it ends at the first run that is malformed.
+    pub(crate) fn all(list: &[u8]) -> impl Iterator<Item = Result<Self, Malformed>> {
+        let mut reader = Reader::new(list);
+        std::iter::from_fn(move || {
+            if reader.is_empty() {
+                return None;
+            }
+            let run = Self::decode(&mut reader);
+            if run.is_err() {
+                reader = Reader::new(&[]);
+            }
+            Some(run)
+        })
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (slot, count) = (reader.small()?, reader.small()?);
+        Ok(Self { slot, count, flags: SlotFlags::from_bits(reader.small()?) })
+    }
+
+    /// Returns the slots.
+    pub(crate) fn slots(self) -> std::ops::Range<usize> {
+        usize::from(self.slot)..usize::from(self.slot) + usize::from(self.count)
+    }
 }
 
 /// An operation does not fit the page it is applied to: the page or the record is damaged.
@@ -49,6 +97,8 @@ const MERGE_CHILD: u8 = 7;
 const TAKE: u8 = 8;
 const GIVE_BACK: u8 = 9;
 const RETIRE: u8 = 10;
+const GIVE_BACK_RUN: u8 = 11;
+const SET_FLAGS: u8 = 12;
 
 impl<'a> PageOp<'a> {
     /// Appends the operation to a record's payload.
@@ -102,6 +152,15 @@ impl<'a> PageOp<'a> {
                 put_number(out, bit.into());
             }
             Self::Retire => out.push(RETIRE),
+            Self::GiveBackRun { bit, count } => {
+                out.push(GIVE_BACK_RUN);
+                put_number(out, bit.into());
+                put_number(out, count.into());
+            }
+            Self::SetFlags { runs } => {
+                out.push(SET_FLAGS);
+                put_bytes(out, runs);
+            }
         }
     }
 
@@ -127,6 +186,12 @@ impl<'a> PageOp<'a> {
             TAKE => Self::Take { bit: reader.small()? },
             GIVE_BACK => Self::GiveBack { bit: reader.small()? },
             RETIRE => Self::Retire,
+            GIVE_BACK_RUN => Self::GiveBackRun { bit: reader.small()?, count: reader.small()? },
+            SET_FLAGS => {
+                let runs = reader.bytes()?;
+                FlagRun::all(runs).try_for_each(|run| run.map(drop))?;
+                Self::SetFlags { runs }
+            }
             _ => return Err(Malformed),
         })
     }
@@ -140,6 +205,11 @@ impl<'a> PageOp<'a> {
             Self::Image(_) | Self::Retire => true,
             Self::Take { bit } => is(PageType::Bitmap) && !bitmap::get(page, bit),
             Self::GiveBack { bit } => is(PageType::Bitmap) && bitmap::get(page, bit),
+            Self::GiveBackRun { bit, count } => is(PageType::Bitmap) && bitmap::are_set(page, bit, count),
+            Self::SetFlags { runs } => {
+                let count = || node.slot_count();
+                is(PageType::Leaf) && FlagRun::all(runs).all(|run| run.is_ok_and(|run| run.slots().end <= count()))
+            }
             Self::Insert { slot, key, value, .. } => {
                 is(PageType::Leaf)
                     && node.contains(key)
@@ -215,6 +285,22 @@ impl<'a> PageOp<'a> {
             }
             Self::Take { bit } => bitmap::set(page, bit, true).map_err(|_| Misfit),
             Self::GiveBack { bit } => bitmap::set(page, bit, false).map_err(|_| Misfit),
+            Self::GiveBackRun { bit, count } => {
+                let end = bit.checked_add(count).ok_or(Misfit)?;
+                (bit..end).try_for_each(|bit| bitmap::set(page, bit, false)).map_err(|_| Misfit)
+            }
+            Self::SetFlags { runs } => {
+                let mut node = leaf(page)?;
+                let count = node.view().slot_count();
+                for run in FlagRun::all(runs) {
+                    let run = run.map_err(|Malformed| Misfit)?;
+                    if run.slots().end > count {
+                        return Err(Misfit);
+                    }
+                    run.slots().for_each(|slot| node.set_flags(slot, run.flags));
+                }
+                Ok(())
+            }
             Self::Retire => {
                 let id = page::page_id(page);
                 page::init_header(page, PageType::Free, 0, id, TableId::ZERO);

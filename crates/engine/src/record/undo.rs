@@ -17,6 +17,82 @@ pub(crate) enum Undo<'a> {
     Change { tree: Tree, key: &'a [u8], at: u16, remove: u16, add: &'a [u8], flags: SlotFlags },
     /// The page was allocated: undo frees it.
     Allocate { page: PageId },
+    /// The records were deleted together: undo gives them their flags again. It may be carried out
+    /// several times, because setting flags twice changes nothing.
+    Delete { tree: Tree, keys: KeyList<'a> },
+}
+
+/// The keys of records that were deleted together, in order, and the flags that they had.
+///
+/// Encoded as what all keys begin with, and then the flags and the rest of each key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct KeyList<'a> {
+    prefix: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> KeyList<'a> {
+    /// Encodes a list into `buffer`.
+    pub(crate) fn of(keys: &[(&[u8], SlotFlags)], buffer: &'a mut Vec<u8>) -> Self {
+        buffer.clear();
+        let (first, last) = (keys.first().map_or(&[][..], |key| key.0), keys.last().map_or(&[][..], |key| key.0));
+        // The keys are in order, so what the first and the last have in common, all have.
+        let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+        buffer.extend_from_slice(&first[..common]);
+        for (key, flags) in keys {
+            put_number(buffer, flags.bits().into());
+            put_bytes(buffer, &key[common..]);
+        }
+        let (prefix, rest) = buffer.split_at(common);
+        Self { prefix, rest }
+    }
+
+    /// Calls `each` with each key and its flags, in order.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&[u8], SlotFlags)) {
+        let mut key = self.prefix.to_vec();
+        let mut reader = Reader::new(self.rest);
+        while let Ok(Some((rest, flags))) = Self::next(&mut reader) {
+            key.truncate(self.prefix.len());
+            key.extend_from_slice(rest);
+            each(&key, flags);
+        }
+    }
+
+    /// Returns the number of keys.
+    pub(crate) fn count(&self) -> usize {
+        let mut count = 0;
+        self.for_each(|_, _| count += 1);
+        count
+    }
+
+    /// Returns the first and the last key.
+    pub(crate) fn ends(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let mut keys = self.to_vec().into_iter().map(|(key, _)| key);
+        let first = keys.next()?;
+        Some((first.clone(), keys.next_back().unwrap_or(first)))
+    }
+
+    /// Returns the keys and their flags.
+    pub(crate) fn to_vec(self) -> Vec<(Vec<u8>, SlotFlags)> {
+        let mut keys = Vec::new();
+        self.for_each(|key, flags| keys.push((key.to_vec(), flags)));
+        keys
+    }
+
+    fn next(reader: &mut Reader<'a>) -> Result<Option<(&'a [u8], SlotFlags)>, Malformed> {
+        if reader.is_empty() {
+            return Ok(None);
+        }
+        let flags = SlotFlags::from_bits(reader.small()?);
+        Ok(Some((reader.bytes()?, flags)))
+    }
+
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let list = Self { prefix: reader.bytes()?, rest: reader.bytes()? };
+        let mut rest = Reader::new(list.rest);
+        while Self::next(&mut rest)?.is_some() {}
+        Ok(list)
+    }
 }
 
 fn put_tree(out: &mut Vec<u8>, tree: Tree) {
@@ -31,6 +107,7 @@ fn read_tree(reader: &mut Reader<'_>) -> Result<Tree, Malformed> {
 const INSERT: u8 = 1;
 const CHANGE: u8 = 2;
 const ALLOCATE: u8 = 3;
+const DELETE: u8 = 4;
 
 impl<'a> Undo<'a> {
     /// Appends this to a payload.
@@ -55,6 +132,12 @@ impl<'a> Undo<'a> {
                 out.push(ALLOCATE);
                 put_number(out, page.get());
             }
+            Self::Delete { tree, keys } => {
+                out.push(DELETE);
+                put_tree(out, tree);
+                put_bytes(out, keys.prefix);
+                put_bytes(out, keys.rest);
+            }
         }
     }
 
@@ -68,6 +151,7 @@ impl<'a> Undo<'a> {
                 Self::Change { tree, key, at, remove, add, flags: SlotFlags::from_bits(reader.small()?) }
             }
             ALLOCATE => Self::Allocate { page: PageId::new(reader.number()?) },
+            DELETE => Self::Delete { tree: read_tree(reader)?, keys: KeyList::decode(reader)? },
             _ => return Err(Malformed),
         })
     }
@@ -120,7 +204,14 @@ mod tests {
     #[test]
     fn undo_round_trips() {
         let tree = Tree { root: PageId::new(77), table: TableId::new(16) };
+        let mut buffer = Vec::new();
+        let keys = [(&b"key1"[..], SlotFlags::NONE), (b"key22", SlotFlags::OVERFLOW), (b"key3", SlotFlags::NONE)];
+        let list = KeyList::of(&keys, &mut buffer);
+        assert_eq!(list.prefix, b"key");
+        assert_eq!(list.to_vec(), keys.map(|(key, flags)| (key.to_vec(), flags)));
         for undo in [
+            Undo::Delete { tree, keys: list },
+            Undo::Delete { tree, keys: KeyList { prefix: b"", rest: b"" } },
             Undo::Insert { tree, key: b"key" },
             Undo::Change { tree, key: b"key", at: 8, remove: 4, add: b"old", flags: SlotFlags::OVERFLOW },
             Undo::Allocate { page: PageId::new(1 << 33) },

@@ -149,13 +149,17 @@ struct Contested;
 /// Gives a loser back the locks under which it made a change. No other transaction can hold them:
 /// the same locks kept the transactions apart.
 fn lock(parts: &UndoParts<'_>, context: &mut Context, undo: Undo<'_>) -> Result<(), Contested> {
-    let (Undo::Insert { tree, key } | Undo::Change { tree, key, .. }) = undo else { return Ok(()) };
+    let (tree, keys) = match undo {
+        Undo::Insert { tree, key } | Undo::Change { tree, key, .. } => (tree, vec![key.to_vec()]),
+        Undo::Delete { tree, keys } => (tree, keys.to_vec().into_iter().map(|(key, _)| key).collect()),
+        Undo::Allocate { .. } => return Ok(()),
+    };
     let mut take = |id, mode| parts.locks.try_acquire(&mut context.locks, id, mode);
     let taken = if tree.table == CATALOG.table {
         take(LockId::catalog(), LockMode::Exclusive)
     } else {
         take(LockId::table(tree.table), LockMode::IntentExclusive)
-            && take(LockId::record(tree.table, key), LockMode::Exclusive)
+            && keys.iter().all(|key| take(LockId::record(tree.table, key), LockMode::Exclusive))
     };
     if taken { Ok(()) } else { Err(Contested) }
 }

@@ -171,6 +171,26 @@ impl Space {
         Ok(())
     }
 
+    /// Adds the operation that frees pages of one group, which follow each other, to `mini`. Their
+    /// bytes stay as they are.
+    pub(crate) fn give_back_run<'p>(
+        &self,
+        pool: &'p Pool,
+        mini: &mut MiniTransaction<'p>,
+        first: PageId,
+        count: u32,
+    ) -> Result<(), PoolError> {
+        let (group, bit) = bitmap::locate(first);
+        let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
+        if !bitmap::are_set(&bitmap, bit, count) {
+            return Err(broken(first, "pages to be freed are not in use"));
+        }
+        let bitmap = mini.include(bitmap);
+        mini.apply(bitmap, PageOp::GiveBackRun { bit, count });
+        self.hint.fetch_min(first.get(), Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Makes the search for free pages begin at `page`.
     #[cfg(all(test, not(duramen_loom)))]
     pub(crate) fn set_hint(&self, page: PageId) {

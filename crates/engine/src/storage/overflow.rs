@@ -5,6 +5,11 @@
 //! a page of the chain from one that was freed and used again. The reference has a checksum of the
 //! whole value.
 //!
+//! Pages of a chain that follow each other in the data file, the first one with the highest number,
+//! are an *extent*. The level in the header of each page says how many pages of its extent follow
+//! it. An extent is freed with one operation on the bitmap, and its pages stay as they are. (The
+//! pages of a chain of an earlier version have level 0, so each is an extent of its own.)
+//!
 //! A chain is written once and never changed. If the transaction that wrote it rolls back, the
 //! rollback frees the pages. A chain that is no longer referenced is freed after the commit, from
 //! its end to its head, so that the clean-up can start again from the head after a crash at any
@@ -64,6 +69,7 @@ impl Reference {
         Some(Self { head: PageId::new(word(0)), len: half(8), crc: half(12), chain: word(16) })
     }
 
+    /// Returns the number of pages of the chain.
     fn pages(&self) -> usize {
         (self.len as usize).div_ceil(PAGE_CONTENT).max(1)
     }
@@ -83,6 +89,15 @@ fn is_link(bytes: &[u8], chain: u64, place: usize) -> bool {
         && u64_at(bytes, CHAIN) == chain
         && u32_at(bytes, PLACE) as usize == place
         && u32_at(bytes, LENGTH) as usize <= PAGE_CONTENT
+}
+
+/// Pages of a chain that follow each other in the data file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Extent {
+    /// The page with the lowest number, which is the last one in the chain.
+    pub(crate) first: PageId,
+    /// Number of pages.
+    pub(crate) pages: u32,
 }
 
 /// The transaction that writes a chain.
@@ -106,7 +121,7 @@ impl Store {
         value: &[u8],
     ) -> Result<Reference> {
         let chain = writer.number()?;
-        let mut next = PageId::ZERO;
+        let (mut next, mut following) = (PageId::ZERO, 0_u8);
         let mut bytes = PageBuf::zeroed();
         for (place, part) in value.chunks(PAGE_CONTENT).enumerate().rev() {
             writer.reserve_log()?;
@@ -114,7 +129,9 @@ impl Store {
             let guard = self.pool.create(taken.page)?;
             let id = guard.id();
             let mut image = bytes.page_mut();
-            page::init_header(&mut image, PageType::Overflow, 0, id, table);
+            let continues = next.get() + 1 == id.get() && following < u8::MAX;
+            following = if continues { following + 1 } else { 0 };
+            page::init_header(&mut image, PageType::Overflow, following, id, table);
             image.put(NEXT, &next.get().to_le_bytes());
             image.put(CHAIN, &chain.to_le_bytes());
             image.put(PLACE, &(place as u32).to_le_bytes());
@@ -165,6 +182,45 @@ impl Store {
             id = PageId::new(u64_at(&page, NEXT));
         }
         Ok(pages)
+    }
+
+    /// Returns the extents of a chain that are still part of it, from the head.
+    pub(crate) fn overflow_extents(&self, head: PageId, chain: u64) -> std::result::Result<Vec<Extent>, PoolError> {
+        let (mut extents, mut id, mut place) = (Vec::new(), head, 0);
+        while !id.is_zero() && self.space.is_taken(&self.pool, id)? {
+            let page = self.pool.shared(id)?;
+            if !is_link(&page, chain, place) {
+                break;
+            }
+            let (following, mut next) = (u64::from(page::level(&page)), PageId::new(u64_at(&page, NEXT)));
+            drop(page);
+            let mut extent = Extent { first: id, pages: 1 };
+            if let Some(last) = id.get().checked_sub(following).filter(|_| following > 0).map(PageId::new) {
+                // An earlier version of this program may have freed some of its pages, from the last
+                // one on.
+                let page = self.pool.shared(last)?;
+                if self.space.is_taken(&self.pool, last)? && is_link(&page, chain, place + following as usize) {
+                    extent = Extent { first: last, pages: following as u32 + 1 };
+                    next = PageId::new(u64_at(&page, NEXT));
+                }
+            }
+            place += extent.pages as usize;
+            extents.push(extent);
+            id = next;
+        }
+        Ok(extents)
+    }
+
+    /// Frees an extent, as [`Self::free_page`] frees a page.
+    pub(crate) fn free_extent(&self, extent: Extent, after: Gsn) -> Result<Gsn> {
+        self.scheme.reserve_system(Self::FREE_BYTES)?;
+        let mut mini = MiniTransaction::new();
+        let freed = self.space.give_back_run(&self.pool, &mut mini, extent.first, extent.pages).map(|()| {
+            mini.come_after(after);
+            mini.finish_at(&*self.scheme).gsn
+        });
+        self.scheme.unreserve(Self::FREE_BYTES);
+        Ok(freed?)
     }
 
     /// Frees a page, as a system transaction that comes after the record with the GSN `after`;

@@ -20,7 +20,8 @@ use super::commit::Commit;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::options::CommitMode;
-use crate::record::DeferredFree;
+use crate::pool::PoolError;
+use crate::record::{DeferredFree, Tree};
 use crate::sim_cost;
 use crate::timestamp::Timestamp;
 use crate::txn_state::context_pool::Context;
@@ -212,7 +213,7 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     let mut frees = Vec::new();
     context.log.for_each_deferred_free(|item| frees.push(item));
     let mut ghosts = Vec::new();
-    context.log.for_each_ghost(|tree, key| ghosts.push((tree, key.to_vec())));
+    context.log.for_each_ghost(|tree, key, last| add_ghost(&mut ghosts, tree, key, last));
 
     if planted!(LocksReleasedBeforeCommit) && mode != CommitMode::Sync {
         engine.locks.release_fine(&mut context.locks, Gsn::ZERO);
@@ -261,22 +262,32 @@ fn seen(context: &Context, mode: CommitMode) -> Gsn {
     }
 }
 
+/// Adds a ghost, or those of one deletion up to `last`. Deletions that follow each other, as those
+/// of the leaves of a range, become one.
+fn add_ghost(ghosts: &mut Vec<Ghost>, tree: Tree, key: &[u8], last: Option<&[u8]>) {
+    if let (Some(last), Some(Ghost { tree: before, last: Some(end), .. })) = (last, ghosts.last_mut())
+        && *before == tree
+        && &end[..] < key
+    {
+        last.clone_into(end);
+        return;
+    }
+    ghosts.push(Ghost { tree, key: key.to_vec(), last: last.map(<[u8]>::to_vec) });
+}
+
 /// Removes the ghosts and frees the pages that a transaction leaves behind, then takes it out of
 /// the transaction table. The locks on records are already released; the locks on tables keep the
 /// trees in place. The outcome of the transaction does not depend on this clean-up: a step that
 /// fails is done later. Ghosts for which the log has no space stay until an insertion needs their
 /// space in the leaf.
 fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[Ghost], frees: Vec<DeferredFree>) {
-    for (tree, key) in ghosts {
-        if let Err(error) = engine.reserve_log(&mut context.log, 0) {
+    for ghost in ghosts {
+        if let Err(error) = purge(engine, context, ghost) {
+            let is_full = matches!(error, Error::Full { .. });
             engine.note(error);
-            break;
-        }
-        let mut logged = 0;
-        let purged = engine.store.purge(*tree, key, |key| engine.purging().is_purgeable(*tree, key), &mut logged);
-        context.log.charge(logged);
-        if let Err(error) = purged {
-            engine.note(error.into());
+            if is_full {
+                break;
+            }
         }
     }
     if !frees.is_empty() {
@@ -288,19 +299,48 @@ fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[Ghost], frees: V
     context.log.finish(engine.scheme(), &engine.txns);
 }
 
+/// Purges a ghost, or those of a range, leaf by leaf, and then merges the leaves of the range.
+fn purge(engine: &Engine, context: &mut Context, ghost: &Ghost) -> Result<()> {
+    let (store, Ghost { tree, key, last }) = (&engine.store, ghost);
+    let is_purgeable = |key: &[u8]| engine.purging().is_purgeable(*tree, key);
+    let mut step = |work: &mut dyn FnMut(&mut u64) -> std::result::Result<(), PoolError>| {
+        engine.reserve_log(&mut context.log, 0)?;
+        let mut logged = 0;
+        let done = work(&mut logged);
+        context.log.charge(logged);
+        done.map_err(Error::from)
+    };
+    let Some(last) = last else { return step(&mut |logged| store.purge(*tree, key, is_purgeable, logged)) };
+    let (mut next, mut sparse) = (Some(key.clone()), Vec::new());
+    while let Some(key) = next.take() {
+        step(&mut |logged| {
+            let (is_sparse, behind) = store.purge_run(*tree, &key, last, is_purgeable, logged)?;
+            next = behind;
+            if is_sparse {
+                sparse.push(key.clone());
+            }
+            Ok(())
+        })?;
+    }
+    // Once all of them are empty, because a merge with a full leaf would log that leaf.
+    sparse.iter().try_for_each(|key| step(&mut |logged| store.merge(*tree, key, logged)))
+}
+
 /// Leaves to the version store what snapshots may still need of a transaction that committed at
 /// position `at`, takes the transaction out of the transaction table, and clears away what earlier
 /// transactions of this thread have left there and no snapshot needs any more.
 fn retire(engine: &Engine, context: &mut Context, at: Gsn, ghosts: Vec<Ghost>, frees: Vec<DeferredFree>) {
     /// Ghosts that a commit purges even if it has deleted nothing.
     const PURGED: usize = 32;
+    /// Leaves in which a commit purges the ghosts of a range.
+    const MOST_LEAVES: usize = 16;
     let most = PURGED.max(2 * ghosts.len());
     let cleanup = Cleanup { at, first: context.log.first(), ghosts, has_frees: !frees.is_empty() };
     engine.deferred_frees.note_dropped(&frees);
     let is_time = engine.versions.retire(&mut context.versions, cleanup);
     let due = if is_time { engine.versions.collect(most) } else { Due::default() };
     if !due.ghosts.is_empty() {
-        engine.purging().purge(&mut context.locks, due.ghosts);
+        engine.purging().purge(&mut context.locks, due.ghosts, MOST_LEAVES);
     }
     if frees.is_empty() {
         context.log.finish(engine.scheme(), &engine.txns);
@@ -315,7 +355,7 @@ fn retire(engine: &Engine, context: &mut Context, at: Gsn, ghosts: Vec<Ghost>, f
 
 fn abort(engine: &Engine, context: &mut Context) -> Result<()> {
     let mut ghosts = Vec::new();
-    undo_to(&engine.store, context, Mark::default(), &mut |tree, key| ghosts.push((tree, key.to_vec())))?;
+    undo_to(&engine.store, context, Mark::default(), &mut |tree, key| add_ghost(&mut ghosts, tree, key, None))?;
     engine.versions.abort(&mut context.versions);
     if context.log.has_written() {
         let ended = context.log.end(engine.scheme());

@@ -12,6 +12,7 @@
 //! searches again; only what it sees while it holds the lock counts.
 
 mod commit;
+mod delete_range;
 mod finish;
 mod key_range;
 mod read;

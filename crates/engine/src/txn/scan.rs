@@ -63,6 +63,9 @@ pub struct Scan<'t> {
     ready: VecDeque<(Vec<u8>, Vec<u8>)>,
     finished: bool,
     skips_locked: bool,
+    /// Whether the records are about to be deleted: they are locked exclusively, to the end of the
+    /// transaction, and their values are not read.
+    deletes: bool,
     /// The most records that are read and locked at a time.
     batch: usize,
     /// Records that were locked one by one since the scan has last tried to lock the table.
@@ -159,6 +162,11 @@ impl Txn {
         Scan { batch: 1, ..Scan::new(self, Some(table.clone()), .., direction) }.next().transpose()
     }
 
+    /// Returns a scan of the records in `range` that is to delete them.
+    pub(super) fn scan_to_delete(&mut self, table: &Table, range: impl KeyRange) -> Scan<'_> {
+        Scan { deletes: true, ..Scan::new(self, Some(table.clone()), range, Direction::Forward) }
+    }
+
     /// Returns all records of a tree that the transaction has locked as a whole.
     pub(super) fn scan_tree(&mut self, tree: Tree) -> Scan<'_> {
         Scan { tree: Some(tree), ..Scan::new(self, None, .., Direction::Forward) }
@@ -185,6 +193,7 @@ impl<'t> Scan<'t> {
             ready: VecDeque::new(),
             finished: false,
             skips_locked: false,
+            deletes: false,
             batch: BATCH,
             locked: 0,
         }
@@ -194,7 +203,8 @@ impl<'t> Scan<'t> {
     fn fill(&mut self) -> Result<()> {
         self.txn.check_usable()?;
         if let Some(table) = self.table.take() {
-            let intent = if self.skips_locked { LockMode::IntentExclusive } else { LockMode::IntentShared };
+            let intent =
+                if self.skips_locked || self.deletes { LockMode::IntentExclusive } else { LockMode::IntentShared };
             self.tree = Some(self.txn.enter_table(&table, intent)?);
         }
         let tree = self.tree.expect("a scan has a table or a tree");
@@ -204,7 +214,7 @@ impl<'t> Scan<'t> {
         }
         let engine = self.txn.engine.clone();
         let table = LockId::table(tree.table);
-        let is_escalated = self.is_serializable() && self.txn.holds(table, LockMode::Shared);
+        let is_escalated = self.locks_to_the_end() && self.txn.holds(table, self.mode());
         let mut limit = if is_escalated { usize::MAX } else { self.batch };
         let mut backoff = Backoff::new();
         while self.ready.is_empty() && !self.finished {
@@ -257,16 +267,17 @@ impl<'t> Scan<'t> {
     /// Takes the locks that the isolation level requires; returns those to be released once the
     /// batch has been read.
     fn lock_batch(&mut self, tree: Tree, batch: &Batch) -> Result<Vec<LockId>> {
-        let serializable = self.is_serializable();
+        let (serializable, to_the_end, mode) = (self.is_serializable(), self.locks_to_the_end(), self.mode());
         let mut momentary = Vec::new();
         for (key, _, _) in &batch.entries {
             let record = LockId::record(tree.table, key);
             if serializable {
                 self.txn.lock(LockId::gap(tree.table, key), LockMode::Shared)?;
-            } else if self.txn.context().locks.held(record).is_none() {
+            }
+            if !to_the_end && self.txn.context().locks.held(record).is_none() {
                 momentary.push(record);
             }
-            self.txn.lock(record, LockMode::Shared)?;
+            self.txn.lock(record, mode)?;
         }
         if serializable && let Some(boundary) = &batch.boundary {
             self.txn.lock(Txn::gap(tree, boundary.as_deref()), LockMode::Shared)?;
@@ -274,10 +285,10 @@ impl<'t> Scan<'t> {
         momentary.dedup();
         self.locked += batch.entries.len();
         let (engine, _, context) = self.txn.parts();
-        if serializable && self.locked >= engine.options.lock_escalation {
+        if to_the_end && self.locked >= engine.options.lock_escalation {
             self.locked = 0;
-            if engine.locks.try_acquire(&mut context.locks, LockId::table(tree.table), LockMode::Shared) {
-                reach(Probe::ScanEscalated);
+            if engine.locks.try_acquire(&mut context.locks, LockId::table(tree.table), mode) {
+                reach(if self.deletes { Probe::DeletionEscalated } else { Probe::ScanEscalated });
             }
         }
         Ok(momentary)
@@ -285,6 +296,30 @@ impl<'t> Scan<'t> {
 
     fn is_serializable(&self) -> bool {
         self.txn.isolation == Isolation::Serializable && !self.skips_locked
+    }
+
+    /// Returns whether the records of the scan stay locked until the transaction ends.
+    fn locks_to_the_end(&self) -> bool {
+        self.is_serializable() || self.deletes
+    }
+
+    /// Returns the mode in which the scan locks records.
+    fn mode(&self) -> LockMode {
+        if self.deletes { LockMode::Exclusive } else { LockMode::Shared }
+    }
+
+    /// Reads and locks the next records that are to be deleted, and returns their keys; none at the
+    /// end of the range.
+    pub(super) fn next_to_delete(&mut self) -> Result<(Option<Tree>, Vec<Vec<u8>>)> {
+        if !self.finished {
+            self.fill()?;
+        }
+        Ok((self.tree, self.ready.drain(..).map(|(key, _)| key).collect()))
+    }
+
+    /// Returns the transaction of the scan.
+    pub(super) fn txn(&mut self) -> &mut Txn {
+        self.txn
     }
 
     /// Locks the record of a batch of one, if that needs no wait, and otherwise makes it count as
@@ -307,7 +342,7 @@ impl<'t> Scan<'t> {
         self.finished = batch.last;
         for (key, bytes, flags) in batch.entries {
             if !flags.contains(SlotFlags::GHOST) {
-                let value = materialize(store, tree, &bytes, flags)?;
+                let value = if self.deletes { bytes } else { materialize(store, tree, &bytes, flags)? };
                 self.ready.push_back((key.clone(), value));
             }
             self.position = Some(key);
@@ -335,7 +370,7 @@ impl<'t> Scan<'t> {
             let (mut slot, found) = node.lower_bound(&from);
             slot += usize::from(found && skip_equal);
             while slot < node.slot_count() && batch.entries.len() < limit && batch.boundary.is_none() {
-                let entry = read_entry(&node, slot);
+                let entry = read_entry(&node, slot, !self.deletes);
                 if is_above(&entry.0, &self.upper) {
                     batch.boundary = Some(Some(entry.0));
                 } else {
@@ -394,7 +429,7 @@ impl<'t> Scan<'t> {
             }
             while slot > 0 && batch.entries.len() < limit && !batch.last {
                 slot -= 1;
-                let entry = read_entry(&node, slot);
+                let entry = read_entry(&node, slot, true);
                 if is_below(&entry.0, &self.lower) {
                     batch.last = true;
                 } else {
@@ -482,11 +517,13 @@ fn check_order(
     }
 }
 
-fn read_entry(node: &Node<impl PageBytes>, slot: usize) -> Entry {
+fn read_entry(node: &Node<impl PageBytes>, slot: usize, with_value: bool) -> Entry {
     let (mut key, mut value) = (Vec::new(), Vec::new());
     node.key_into(slot, &mut key);
     let flags = node.flags(slot);
-    node.value_into(slot, &mut value);
+    if with_value {
+        node.value_into(slot, &mut value);
+    }
     (key, value, flags)
 }
 

@@ -365,7 +365,10 @@ fn insert_slot<'s>(
 fn enlarge<'s>(engine: &'s Engine, context: &mut Context, leaf: Exclusive<'s>, entry: Entry<'_>) -> Result<Attempt> {
     let (store, Entry { tree, key, payload, .. }) = (&engine.store, entry);
     let mut logged = 0;
-    let enlarged = match store.purge_leaf(leaf, |key| engine.purging().is_purgeable(tree, key)) {
+    // A transaction that has locked the whole table has no locks on the records that it has deleted
+    // (`delete_range.rs`).
+    let has_table = context.locks.held(LockId::table(tree.table)).is_some_and(|held| held.covers(LockMode::Exclusive));
+    let enlarged = match store.purge_leaf(leaf, |key| !has_table && engine.purging().is_purgeable(tree, key)) {
         Ok(bytes) => {
             logged = bytes;
             Ok(())
@@ -389,7 +392,7 @@ fn again(engine: &Engine, context: &Context, waited: std::result::Result<(), Loc
 }
 
 /// Returns the record at a slot as a snapshot sees it that does not see the change to come.
-fn unchanged<'a>(node: &Node<&'a [u8]>, slot: usize) -> Before<'a> {
+pub(super) fn unchanged<'a>(node: &Node<&'a [u8]>, slot: usize) -> Before<'a> {
     match node.flags(slot) {
         flags if flags.contains(SlotFlags::GHOST) => Before::Absent,
         flags => Before::Value(node.value(slot), flags),
@@ -398,7 +401,7 @@ fn unchanged<'a>(node: &Node<&'a [u8]>, slot: usize) -> Before<'a> {
 
 /// Returns the overflow chain that a record refers to. The chain of a ghost belongs to the
 /// transaction that made the record a ghost.
-fn overflow_chain_of(value: &[u8], flags: SlotFlags) -> Option<DeferredFree> {
+pub(super) fn overflow_chain_of(value: &[u8], flags: SlotFlags) -> Option<DeferredFree> {
     if !flags.contains(SlotFlags::OVERFLOW) || flags.contains(SlotFlags::GHOST) {
         return None;
     }

@@ -319,10 +319,10 @@ impl Freeing<'_> {
         Ok(())
     }
 
-    /// Frees a chain's pages, the last page first.
+    /// Frees a chain's extents, the last one first.
     fn free_overflow_chain(&self, head: PageId, chain: u64, freed: &mut Freed) -> Result<()> {
-        for id in self.store.overflow_chain_pages(head, chain)?.into_iter().rev() {
-            self.free_page(id, freed)?;
+        for extent in self.store.overflow_extents(head, chain)?.into_iter().rev() {
+            self.free(u64::from(extent.pages), freed, |after| self.store.free_extent(extent, after))?;
         }
         Ok(())
     }
@@ -340,14 +340,19 @@ impl Freeing<'_> {
     }
 
     fn free_page(&self, id: PageId, freed: &mut Freed) -> Result<()> {
-        freed.last = match self.store.free_page(id, freed.last) {
+        self.free(1, freed, |after| self.store.free_page(id, after))
+    }
+
+    /// Frees pages by `free`, which gets the GSN to come after and returns its own.
+    fn free(&self, pages: u64, freed: &mut Freed, free: impl Fn(Gsn) -> Result<Gsn>) -> Result<()> {
+        freed.last = match free(freed.last) {
             Err(Error::Full { .. }) => {
                 self.maintenance.checkpoint_to_free_log()?;
-                self.store.free_page(id, freed.last)?
+                free(freed.last)?
             }
             other => other?,
         };
-        freed.pages += 1;
+        freed.pages += pages;
         Ok(())
     }
 }

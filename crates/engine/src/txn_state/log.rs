@@ -41,6 +41,9 @@ const MOST_OVERFLOW_CHAINS: u64 = (1 << CHAIN_BITS) - 1;
 /// Bytes of payload, at most, with which the operations of freeing a page are recorded.
 const ALLOCATION_BYTES: usize = 64;
 
+/// Bytes of payload, at most, with which the flags of one record are set in a compensation.
+const COMPENSATION_BYTES: usize = 32;
+
 /// What a rollback does with one entry of the undo buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Inverse {
@@ -55,7 +58,9 @@ struct Entry {
     inverse: Inverse,
     /// End of the entry's bytes in the arena.
     end: usize,
-    /// The transaction's record before the one that this entry undoes.
+    /// The record that this entry undoes.
+    address: LogAddress,
+    /// The transaction's record before that one.
     prev: LogAddress,
     /// Whether the update made the record a ghost.
     ghost: bool,
@@ -164,6 +169,9 @@ impl TxnLog {
             _ => record.payload.len(),
         };
         self.recall(scheme, Inverse::Undo, start, record, payload);
+        if let Undo::Delete { keys, .. } = undo {
+            self.expect_compensations(scheme, keys.count());
+        }
     }
 
     /// Does the same as [`Self::recall_update`] for a deferred free.
@@ -189,7 +197,8 @@ impl TxnLog {
         let undo_bytes = scheme.space_for_undo(payload, self.arena.len() - start);
         // `end_recall` reverses the whole arena, which restores these bytes.
         self.arena[start..].reverse();
-        self.entries.push(Entry { inverse, end: start, prev: record.prev, ghost: false, undo_bytes });
+        let (address, prev) = (record.address, record.prev);
+        self.entries.push(Entry { inverse, end: start, address, prev, ghost: false, undo_bytes });
         self.undo_bytes += undo_bytes;
     }
 
@@ -369,7 +378,7 @@ impl TxnLog {
         let prev = self.slot.last();
         let draft = Draft::of_page(Kind::Update, 0, leaf.id(), leaf.gsn(), &payload);
         let recorded = self.change(scheme, draft, operation, std::slice::from_mut(leaf));
-        self.remember(scheme, Inverse::Undo, &payload[..operation], prev, ghost, payload.len());
+        self.remember(scheme, Inverse::Undo, &payload[..operation], (recorded.address, prev), ghost, payload.len());
         self.scratch = payload;
         recorded
     }
@@ -387,11 +396,12 @@ impl TxnLog {
         let mut prefix = Vec::new();
         Undo::Allocate { page: allocated }.encode(&mut prefix);
         let prev = self.slot.last();
-        mini.record(&prefix, |page, after, payload, pages| {
+        let recorded = mini.record(&prefix, |page, after, payload, pages| {
             let draft = Draft::of_page(Kind::Update, FLAG_SEVERAL_PAGES, page, after, payload);
             self.change(scheme, draft, prefix.len(), pages)
         });
-        self.remember(scheme, Inverse::Undo, &prefix, prev, false, prefix.len() + ALLOCATION_BYTES);
+        let records = (recorded.address, prev);
+        self.remember(scheme, Inverse::Undo, &prefix, records, false, prefix.len() + ALLOCATION_BYTES);
     }
 
     /// Defers freeing pages until the transaction has committed.
@@ -401,25 +411,55 @@ impl TxnLog {
         free.encode(&mut payload);
         let prev = self.slot.last();
         let draft = Draft::of_txn(Kind::FreeOnCommit, 0, &payload);
-        self.record(TxnState::Active, draft, |home, record| scheme.note(home, record));
-        self.remember(scheme, Inverse::DeferredFree, &payload, prev, false, payload.len());
+        let recorded = self.record(TxnState::Active, draft, |home, record| scheme.note(home, record));
+        let records = (recorded.address, prev);
+        self.remember(scheme, Inverse::DeferredFree, &payload, records, false, payload.len());
     }
 
-    /// Puts an inverse into the undo buffer. `payload` is the length of the record's payload, or of
+    /// Puts an inverse into the undo buffer. `records` are the addresses of the record that it
+    /// undoes and of the transaction's record before. `payload` is the length of the record's payload, or of
     /// that of a compensation if this is known to be shorter.
     fn remember(
         &mut self,
         scheme: &dyn StorageScheme,
         inverse: Inverse,
         bytes: &[u8],
-        prev: LogAddress,
+        (address, prev): (LogAddress, LogAddress),
         ghost: bool,
         payload: usize,
     ) {
         self.arena.extend_from_slice(bytes);
         let undo_bytes = scheme.space_for_undo(payload, bytes.len());
-        self.entries.push(Entry { inverse, end: self.arena.len(), prev, ghost, undo_bytes });
+        self.entries.push(Entry { inverse, end: self.arena.len(), address, prev, ghost, undo_bytes });
         self.undo_bytes += undo_bytes;
+    }
+
+    /// Reserves for the latest change what undoing it takes if its records are in different leaves
+    /// by then: a compensation for each of the `records`.
+    fn expect_compensations(&mut self, scheme: &dyn StorageScheme, records: usize) {
+        let entry = self.entries.last_mut().expect("the change was just remembered");
+        let more = records as u64 * scheme.space_for_undo(COMPENSATION_BYTES, 0);
+        entry.undo_bytes += more;
+        self.undo_bytes += more;
+    }
+
+    /// Deletes several records of a latched leaf as [`Self::update`] changes one.
+    pub(crate) fn delete_together(
+        &mut self,
+        scheme: &dyn StorageScheme,
+        txns: &TxnTable,
+        leaf: &mut Exclusive<'_>,
+        records: usize,
+        describe: impl FnOnce(&[u8], &mut Vec<u8>) -> usize,
+    ) {
+        self.update(scheme, txns, leaf, true, describe);
+        self.expect_compensations(scheme, records);
+    }
+
+    /// Returns the space that a transaction has to reserve, beyond [`Self::reserve_log`] for no
+    /// record, before it deletes this many records together. Their undo information has `bytes`.
+    pub(crate) fn bytes_to_delete(scheme: &dyn StorageScheme, records: usize, bytes: usize) -> usize {
+        bytes + records * (scheme.space_for_undo(COMPENSATION_BYTES, 0) as usize)
     }
 
     /// Returns the current point of the transaction.
@@ -455,6 +495,11 @@ impl TxnLog {
         self.entries.last().expect("the caller has asked is_above").prev
     }
 
+    /// Returns the address of the latest record: a compensation for a part of it carries it.
+    pub(crate) fn undo_again(&self) -> LogAddress {
+        self.entries.last().expect("the caller has asked is_above").address
+    }
+
     fn start_of(&self, index: usize) -> usize {
         if index == 0 { 0 } else { self.entries[index - 1].end }
     }
@@ -485,12 +530,18 @@ impl TxnLog {
         }
     }
 
-    /// Calls `each` with every record that the transaction has deleted, oldest first.
-    pub(crate) fn for_each_ghost(&self, mut each: impl FnMut(Tree, &[u8])) {
+    /// Calls `each` with every record that the transaction has deleted, oldest first; with the
+    /// first and the last one of those that it has deleted together.
+    pub(crate) fn for_each_ghost(&self, mut each: impl FnMut(Tree, &[u8], Option<&[u8]>)) {
         for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.ghost) {
             let bytes = &self.arena[self.start_of(index)..entry.end];
             match Undo::decode(&mut Reader::new(bytes)).expect("the buffer holds what was encoded") {
-                Undo::Insert { tree, key } | Undo::Change { tree, key, .. } => each(tree, key),
+                Undo::Insert { tree, key } | Undo::Change { tree, key, .. } => each(tree, key, None),
+                Undo::Delete { tree, keys } => {
+                    if let Some((first, last)) = keys.ends() {
+                        each(tree, &first, Some(&last));
+                    }
+                }
                 Undo::Allocate { .. } => {}
             }
         }

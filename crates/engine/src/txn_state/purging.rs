@@ -33,17 +33,45 @@ impl Purging<'_> {
         !is_needed
     }
 
-    /// Purges ghosts that have become due, and takes locks on their tables for this, which keep the
+    /// Purges the ghosts from `key` to `last` in up to `most` leaves, then merges these leaves.
+    /// Returns the key to go on with. Each step has little log at a time; for the first one it is
+    /// reserved.
+    fn purge_leaves(&self, tree: Tree, key: Vec<u8>, last: &[u8], most: usize) -> Option<Vec<u8>> {
+        let (mut next, mut sparse) = (Some(key), Vec::new());
+        for _ in 0..most {
+            let Some(key) = next.take() else { break };
+            let Ok((is_sparse, behind)) =
+                self.store.purge_run(tree, &key, last, |key| self.is_purgeable(tree, key), &mut 0)
+            else {
+                break;
+            };
+            next = behind;
+            if is_sparse {
+                sparse.push(key);
+            }
+        }
+        // Once all of them are empty, because a merge with a full leaf would log that leaf.
+        for key in sparse {
+            if self.store.merge(tree, &key, &mut 0).is_err() {
+                break;
+            }
+        }
+        next
+    }
+
+    /// Purges ghosts that have become due, of those that were deleted together in up to
+    /// `most_leaves` leaves, and takes locks on their tables for this, which keep the
     /// trees in place. Never waits: what needs a lock that is not free, or log space that is
     /// missing, is kept for another time.
-    pub(crate) fn purge(&self, locks: &mut TxnLocks, ghosts: Vec<Ghost>) {
+    pub(crate) fn purge(&self, locks: &mut TxnLocks, ghosts: Vec<Ghost>, most_leaves: usize) {
         let mut ghosts = ghosts.into_iter();
         let mut kept = Vec::new();
         let scheme = &*self.store.scheme;
         let bytes = scheme.space_for_operation(0);
-        while let Some((tree, key)) = ghosts.next() {
+        while let Some(ghost) = ghosts.next() {
+            let tree = ghost.tree;
             if !self.locks.try_acquire(locks, LockId::table(tree.table), LockMode::IntentExclusive) {
-                kept.push((tree, key));
+                kept.push(ghost);
                 continue;
             }
             // Whoever frees a tree must find each of its records.
@@ -51,13 +79,19 @@ impl Purging<'_> {
                 continue;
             }
             if scheme.reserve_system(bytes).is_err() {
-                kept.push((tree, key));
+                kept.push(ghost);
                 kept.extend(ghosts.by_ref());
                 break;
             }
             // The tree may be freed already: then its pages are found not to be the tree's any
             // more. A page that cannot be read is reported to the operations that need it.
-            let _ = self.store.purge(tree, &key, |key| self.is_purgeable(tree, key), &mut 0);
+            match ghost.last {
+                Some(last) => {
+                    let key = self.purge_leaves(tree, ghost.key, &last, most_leaves);
+                    kept.extend(key.map(|key| Ghost { tree, key, last: Some(last) }));
+                }
+                None => drop(self.store.purge(tree, &ghost.key, |key| self.is_purgeable(tree, key), &mut 0)),
+            }
             scheme.unreserve(bytes);
         }
         if !kept.is_empty() {

@@ -58,8 +58,15 @@ impl Versions {
     }
 }
 
-/// The key of a deleted record that has to be purged.
-pub(crate) type Ghost = (Tree, Vec<u8>);
+/// A deleted record that has to be purged, or all those from one key to another that were deleted
+/// together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Ghost {
+    pub(crate) tree: Tree,
+    pub(crate) key: Vec<u8>,
+    /// The last key, if there are several.
+    pub(crate) last: Option<Vec<u8>>,
+}
 
 /// What is to be done when no snapshot needs a commit's versions.
 #[derive(Debug)]

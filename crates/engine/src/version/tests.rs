@@ -31,6 +31,10 @@ fn change(store: &VersionStore, key: &[u8], before: Before<'_>, at: u64) {
     commit(store, txn, at, Vec::new());
 }
 
+fn ghost_of(key: &[u8]) -> Ghost {
+    Ghost { tree: TREE, key: key.to_vec(), last: None }
+}
+
 fn commit(store: &VersionStore, mut txn: TxnVersions, at: u64, ghosts: Vec<Ghost>) {
     store.begin_commit(&txn);
     let at = store.commit(&txn, Gsn::new(at));
@@ -92,7 +96,7 @@ fn a_transaction_keeps_the_first_value_and_none_after_an_abort() {
 #[test]
 fn versions_go_when_they_are_durable_and_no_snapshot_needs_them() {
     let (store, horizon) = store();
-    let ghost = || vec![(TREE, b"a".to_vec())];
+    let ghost = || vec![ghost_of(b"a")];
     let deleted = |at| {
         let mut txn = TxnVersions::default();
         store.push(&mut txn, TABLE, b"a", value(b"v"), true);
@@ -120,8 +124,8 @@ fn versions_go_when_they_are_durable_and_no_snapshot_needs_them() {
     assert_eq!(store.reclaimable(), Gsn::new(30));
     assert_eq!(store.bytes(), 0, "the closing thread frees");
     assert!(store.collect(0).ghosts.is_empty());
-    store.postpone([(TREE, b"c".to_vec())]);
-    assert_eq!(store.collect(9).ghosts, [(TREE, b"a".to_vec()), (TREE, b"c".to_vec())]);
+    store.postpone([ghost_of(b"c")]);
+    assert_eq!(store.collect(9).ghosts, [ghost_of(b"a"), ghost_of(b"c")]);
     store.close(&later);
     assert_eq!(store.reclaimable(), Gsn::new(30));
 }

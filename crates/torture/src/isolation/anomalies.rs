@@ -17,7 +17,8 @@ use crate::workloads::test_options;
 use crate::world::{LogEnd, World};
 use Expr::{Const, ReadPlus, ScanPlus};
 use Op::{
-    Abort, AddWhere, Commit, Delete, DeleteWhere, Get, GetForUpdate, Insert, Put, Scan, ScanDown, TakeFirst, Update,
+    Abort, AddWhere, Commit, Delete, DeleteRange, DeleteWhere, Get, GetForUpdate, Insert, Put, Scan, ScanDown,
+    TakeFirst, Update,
 };
 use duramen_test_support::Rng;
 
@@ -185,7 +186,7 @@ fn random_op(rng: &mut Rng) -> Op {
         1 => ReadPlus(rng.within(1..6) as u8, rng.within(0..1000) as i64),
         _ => ScanPlus(rng.within(0..1000) as i64),
     };
-    match rng.within(0..14) {
+    match rng.within(0..15) {
         0 | 1 => Get(key),
         2 => GetForUpdate(key),
         3 | 4 => Put(key, value),
@@ -195,6 +196,7 @@ fn random_op(rng: &mut Rng) -> Op {
         10 => Scan(range),
         11 => ScanDown(range),
         12 => TakeFirst(range.from, range.to),
+        13 => DeleteRange(range.from, range.to),
         _ => AddWhere(range, rng.within(1..100) as i64),
     }
 }

@@ -201,6 +201,11 @@ impl Store for Records<'_> {
         self.txn.delete(self.table, &stored_key(key))
     }
 
+    fn delete_range(&mut self, from: SmallKey, to: SmallKey) -> Result<i64, Error> {
+        let (from, to) = (stored_key(from), stored_key(to));
+        Ok(self.txn.delete_range(self.table, &from[..]..=&to[..])? as i64)
+    }
+
     fn scan(&mut self, from: SmallKey, to: SmallKey, down: bool, limit: usize) -> Result<Vec<(SmallKey, i64)>, Error> {
         let (from, to) = (stored_key(from), stored_key(to));
         let range = &from[..]..=&to[..];

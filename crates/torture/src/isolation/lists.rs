@@ -539,7 +539,9 @@ fn besides(shared: &Shared, rng: &mut Rng) -> Result<(), Error> {
                 let mut txn = shared.db.begin();
                 for _ in 0..rng.within(1..12) {
                     let key = rng.within(0..60) as ListKey;
-                    if rng.percent(45) {
+                    if rng.percent(10) {
+                        txn.delete_range(&table, &stored_key(key)[..]..)?;
+                    } else if rng.percent(45) {
                         txn.delete(&table, &stored_key(key))?;
                     } else {
                         txn.put(&table, &stored_key(key), &vec![PADDING; rng.within(1..2000)])?;

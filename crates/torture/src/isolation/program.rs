@@ -75,6 +75,8 @@ pub enum Op {
     AddWhere(Predicate, i64),
     /// Deletes what a predicate selects.
     DeleteWhere(Predicate),
+    /// Deletes everything within the keys at once.
+    DeleteRange(SmallKey, SmallKey),
     /// Ends the program well.
     Commit,
     /// Ends the program without effect.
@@ -131,6 +133,9 @@ pub trait Store {
 
     /// Deletes a record; `false` if there is none.
     fn delete(&mut self, key: SmallKey) -> Result<bool, Self::Error>;
+
+    /// Deletes a range of keys, both ends included; returns the number of records.
+    fn delete_range(&mut self, from: SmallKey, to: SmallKey) -> Result<i64, Self::Error>;
 
     /// Reads at most `limit` records of a range of keys, both ends included.
     fn scan(
@@ -209,6 +214,7 @@ impl Memory {
                 }
                 Seen::Records(records)
             }
+            Op::DeleteRange(from, to) => Seen::Value(Some(store.delete_range(from, to)?)),
             Op::Commit | Op::Abort => Seen::Nothing,
         })
     }
@@ -244,6 +250,12 @@ impl Store for State {
 
     fn delete(&mut self, key: SmallKey) -> Result<bool, Self::Error> {
         Ok(self.remove(&key).is_some())
+    }
+
+    fn delete_range(&mut self, from: SmallKey, to: SmallKey) -> Result<i64, Self::Error> {
+        let before = self.len();
+        self.retain(|key, _| !(from..=to).contains(key));
+        Ok((before - self.len()) as i64)
     }
 
     fn scan(

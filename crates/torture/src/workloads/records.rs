@@ -3,7 +3,7 @@
 use super::{T0, numbered};
 use crate::model::Key;
 use crate::script::Script;
-use crate::step::{Action, KeyRange};
+use crate::step::{Action, KeyRange, Step};
 use std::ops::Bound;
 
 /// Returns a random action on keys `0..universe`.
@@ -16,7 +16,7 @@ fn random_action(script: &mut Script, universe: usize) -> Action {
         4 | 5 => Action::Put(key, script.value(0..300)),
         6 | 7 => Action::Update(key, script.value(0..600)),
         8 | 9 => Action::Delete(key),
-        _ => {
+        chosen => {
             let width = script.rng.within(0..20);
             let to = numbered(script.rng.within(0..universe) + width);
             let range = match script.rng.within(0..4) {
@@ -25,8 +25,61 @@ fn random_action(script: &mut Script, universe: usize) -> Action {
                 2 => KeyRange { from: Bound::Excluded(key), to: Bound::Included(to) },
                 _ => KeyRange { from: Bound::Included(key), to: Bound::Excluded(to) },
             };
+            if chosen == 10 {
+                return Action::DeleteRange(range);
+            }
             Action::Scan { range, reverse: script.rng.percent(50), limit: script.rng.within(1..40) }
         }
+    }
+}
+
+/// Ranges of several leaves that are filled and deleted, with small and large values, in parts and
+/// as a whole, and taken back. Insertions into leaves full of ghosts split them, so that a rollback
+/// finds the records of one deletion in several leaves.
+pub(super) fn ranges(script: &mut Script) {
+    script.ensure_table("ranges");
+    for _ in 0..12 {
+        script.begin(T0);
+        let start = script.rng.within(0..300);
+        for number in start..start + script.rng.within(1..60) {
+            let lengths = if script.rng.percent(4) { 2000..40_000 } else { 0..400 };
+            let value = script.value(lengths);
+            script.put(T0, "ranges", numbered(number * 4), value);
+        }
+        script.commit_or_abort(T0, 10);
+        script.begin(T0);
+        let mut savepoints = 0;
+        for _ in 0..script.rng.within(1..5) {
+            script.step(Step::Savepoint(T0));
+            savepoints += 1;
+            let from = numbered(script.rng.within(0..360) * 4);
+            let to = numbered(script.rng.within(0..360) * 4);
+            let range = match script.rng.within(0..5) {
+                0 => KeyRange::ALL,
+                1 => KeyRange { from: Bound::Unbounded, to: Bound::Included(to) },
+                _ => {
+                    KeyRange { from: Bound::Included(from.clone().min(to.clone())), to: Bound::Excluded(to.max(from)) }
+                }
+            };
+            script.act(T0, "ranges", Action::DeleteRange(range));
+            for _ in 0..script.rng.within(0..25) {
+                let value = script.value(0..600);
+                let number = script.rng.within(0..1440);
+                script.put(T0, "ranges", numbered(number), value);
+            }
+            if script.rng.percent(25) {
+                let number = script.rng.within(0..savepoints);
+                script.step(Step::RollbackTo(T0, number));
+                savepoints = number + 1;
+            }
+        }
+        if script.rng.percent(20) {
+            script.step(Step::Checkpoint);
+        }
+        script.commit_or_abort(T0, 40);
+        script.begin(T0);
+        script.scan_all(T0, "ranges");
+        script.commit(T0);
     }
 }
 
@@ -40,12 +93,12 @@ pub(super) fn mixed(script: &mut Script) {
         for _ in 0..script.rng.within(1..12) {
             match script.rng.within(0..10) {
                 0 => {
-                    script.step(crate::step::Step::Savepoint(T0));
+                    script.step(Step::Savepoint(T0));
                     savepoints += 1;
                 }
                 1 if savepoints > 0 => {
                     let number = script.rng.within(0..savepoints);
-                    script.step(crate::step::Step::RollbackTo(T0, number));
+                    script.step(Step::RollbackTo(T0, number));
                     savepoints = number + 1;
                 }
                 _ => {
@@ -81,16 +134,16 @@ pub(super) fn overflow(script: &mut Script) {
                 }
             }
             if script.rng.percent(15) {
-                script.step(crate::step::Step::Savepoint(T0));
+                script.step(Step::Savepoint(T0));
                 let value = script.value(2000..20_000);
                 script.put(T0, "large", numbered(0), value);
-                script.step(crate::step::Step::RollbackTo(T0, 0));
+                script.step(Step::RollbackTo(T0, 0));
                 break;
             }
         }
         script.commit_or_abort(T0, 20);
         if round % 5 == 4 {
-            script.step(crate::step::Step::Checkpoint);
+            script.step(Step::Checkpoint);
         }
     }
 }

@@ -38,6 +38,8 @@ fn operations_round_trip_and_reject_garbage() {
         PageOp::Take { bit: 70_000 },
         PageOp::GiveBack { bit: 1 },
         PageOp::Retire,
+        PageOp::GiveBackRun { bit: 9, count: 300 },
+        PageOp::SetFlags { runs: &[3, 2, 1, 9, 1, 0] },
     ];
     let mut out = Vec::new();
     for op in &ops {

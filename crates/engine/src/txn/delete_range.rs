@@ -1,0 +1,146 @@
+//! Deletes the records of a range.
+//!
+//! A scan locks the records exclusively, and the gaps between them as every serializable scan does,
+//! or the whole table once there are many ([`crate::Options::lock_escalation`]). Then the records
+//! of one leaf are deleted together: one operation marks them as ghosts, and one record in the log
+//! has their keys. As with single deletions, snapshots still find the old values, and the ghosts
+//! are purged when no snapshot needs them any more, leaf by leaf.
+
+use super::Txn;
+use super::key_range::KeyRange;
+use super::write::{overflow_chain_of, unchanged};
+use crate::btree::number;
+use crate::error::Result;
+use crate::page::{Node, SlotFlags};
+use crate::pool::broken;
+use crate::record::{FlagRun, KeyList, PageOp, Tree, Undo};
+use crate::storage::catalog::Table;
+use crate::txn_state::log::TxnLog;
+
+/// The most records that are deleted with one operation.
+const MOST_RECORDS: usize = 64;
+
+/// The most bytes of keys that are deleted with one operation, unless it deletes one record only.
+/// It and its undo information must fit into a journal of the scheme `in-place`.
+const MOST_BYTES: usize = 3 << 10;
+
+impl Txn {
+    /// Removes all records whose keys lie in `range`; returns their number. With
+    /// [`crate::Isolation::Serializable`] no other transaction adds a record to the range until
+    /// this transaction ends.
+    ///
+    /// Much cheaper than deleting the records one by one. If it has to delete many records
+    /// ([`crate::Options::lock_escalation`]) and no other transaction uses the table, it locks the
+    /// whole table. To remove all records of a table at once, use [`crate::Db::truncate_table`].
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = duramen::Db::open(home.path(), duramen::Options::default())?;
+    /// let events = db.create_table("events")?;
+    /// db.run(|txn| (0..100_u8).try_for_each(|day| txn.put(&events, &[day], b"...")))?;
+    ///
+    /// let mut txn = db.begin();
+    /// assert_eq!(txn.delete_range(&events, [0_u8]..[90_u8])?, 90);
+    /// txn.commit()?;
+    /// # assert_eq!(db.begin().scan(&events, ..).count(), 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::Error::NoSuchTable`], [`crate::Error::ForeignTable`]; [`crate::Error::Full`],
+    /// [`crate::Error::Deadlock`] and the others that leave only an abort.
+    pub fn delete_range(&mut self, table: &Table, range: impl KeyRange) -> Result<u64> {
+        self.check_usable()?;
+        let result = self.delete_range_locked(table, range);
+        self.record_outcome(result)
+    }
+
+    fn delete_range_locked(&mut self, table: &Table, range: impl KeyRange) -> Result<u64> {
+        let mut scan = self.scan_to_delete(table, range);
+        let mut deleted = 0;
+        loop {
+            match scan.next_to_delete()? {
+                (Some(tree), keys) if !keys.is_empty() => {
+                    scan.txn().delete_keys(tree, &keys)?;
+                    deleted += keys.len() as u64;
+                }
+                _ => return Ok(deleted),
+            }
+        }
+    }
+
+    /// Deletes records that the transaction has locked, in the order of their keys.
+    fn delete_keys(&mut self, tree: Tree, mut keys: &[Vec<u8>]) -> Result<()> {
+        while !keys.is_empty() {
+            let (mut count, mut bytes) = (0, 0);
+            for key in keys.iter().take(MOST_RECORDS) {
+                if count > 0 && bytes + key.len() > MOST_BYTES {
+                    break;
+                }
+                (count, bytes) = (count + 1, bytes + key.len());
+            }
+            let done = self.delete_in_leaf(tree, &keys[..count], bytes)?;
+            keys = &keys[done..];
+        }
+        Ok(())
+    }
+
+    /// Deletes those of the records, whose keys have `bytes`, that lie in the leaf of the first;
+    /// returns their number.
+    fn delete_in_leaf(&mut self, tree: Tree, keys: &[Vec<u8>], bytes: usize) -> Result<usize> {
+        /// Bytes of a record's flags, its length and its slot in what is logged.
+        const RECORD: usize = 16;
+        let (engine, store, context) = self.parts();
+        let bytes = TxnLog::bytes_to_delete(engine.scheme(), keys.len(), bytes + keys.len() * RECORD);
+        engine.reserve_log(&mut context.log, bytes)?;
+        let mut leaf = store.leaf_exclusive(tree, &keys[0])?;
+        let node = Node(&leaf[..]);
+        let (mut deleted, mut runs, mut frees) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
+        let mut run: Option<FlagRun> = None;
+        for key in keys {
+            if !deleted.is_empty() && !node.contains(key) {
+                break;
+            }
+            let (slot, found) = node.lower_bound(key);
+            if !found || node.is_ghost(slot) {
+                return Err(broken(leaf.id(), "a record that is locked has vanished").into());
+            }
+            let flags = node.flags(slot);
+            let ghost = flags.with(SlotFlags::GHOST);
+            frees.extend(overflow_chain_of(node.value(slot), flags));
+            engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot), true);
+            run = match run {
+                Some(run) if run.flags == ghost && run.slots().end == slot => {
+                    Some(FlagRun { count: run.count + 1, ..run })
+                }
+                other => {
+                    if let Some(run) = other {
+                        run.encode(&mut runs);
+                    }
+                    Some(FlagRun { slot: number(slot), count: 1, flags: ghost })
+                }
+            };
+            deleted.push((&key[..], flags));
+        }
+        if let Some(run) = run {
+            run.encode(&mut runs);
+        }
+        let mut list = Vec::new();
+        let undo = Undo::Delete { tree, keys: KeyList::of(&deleted, &mut list) };
+        context.log.delete_together(engine.scheme(), &engine.txns, &mut leaf, deleted.len(), |_, out| {
+            undo.encode(out);
+            let operation = out.len();
+            PageOp::SetFlags { runs: &runs }.encode(out);
+            operation
+        });
+        drop(leaf);
+        let done = deleted.len();
+        for free in frees {
+            engine.reserve_log(&mut context.log, 0)?;
+            context.log.free_on_commit(engine.scheme(), &engine.txns, free);
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,240 @@
+//! `Txn::delete_range`, over every scheme.
+#![cfg(not(any(duramen_loom, duramen_machine)))]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duramen::pmem::{Domain, SimMemory, Source};
+use duramen::{Barriers, BatchOptions, Db, Error, HeapOptions, Isolation, Options, Scheme, Table, Txn};
+use duramen_io::SimDisk;
+use duramen_test_support::Rng;
+
+fn small() -> Options {
+    Options {
+        snapshots: true,
+        pool_bytes: 1 << 20,
+        log_buffer_bytes: 256 << 10,
+        log_segment_bytes: 256 << 10,
+        log_max_bytes: 32 << 20,
+        checkpoint_bytes: 1 << 20,
+        lock_wait_limit: Some(Duration::from_secs(5)),
+        ..Options::default()
+    }
+}
+
+/// Ways to keep a database; the last word says how many records are locked one by one.
+fn ways() -> Vec<(&'static str, Options)> {
+    let heap = || {
+        let memory = SimMemory::new(24 << 20, Domain::VolatileCache);
+        HeapOptions::new(Source::Simulated(memory), 24 << 20, Domain::VolatileCache)
+    };
+    let on_heap = |scheme| Options { scheme, snapshots: true, pool_bytes: 1 << 20, ..Options::default() };
+    let paper = HeapOptions { barriers: Barriers::Paper, ..heap() };
+    let batches = Scheme::NvramGroupCommit(heap(), BatchOptions::default());
+    vec![
+        ("log", small()),
+        ("log, table locked", Options { lock_escalation: 1, ..small() }),
+        ("log, no snapshots, table locked", Options { snapshots: false, lock_escalation: 1, ..small() }),
+        ("two logs", Options { logs: 2, ..small() }),
+        ("in place", on_heap(Scheme::InPlace(heap()))),
+        ("in place, barriers of the paper", on_heap(Scheme::InPlace(paper))),
+        ("batches", Options { lock_escalation: 100, ..on_heap(batches) }),
+    ]
+}
+
+type Model = BTreeMap<u32, Vec<u8>>;
+
+fn contents(txn: &mut Txn, table: &Table) -> Model {
+    let records = txn.scan(table, ..).map(|record| record.unwrap());
+    records.map(|(key, value)| (u32::from_be_bytes(key.try_into().unwrap()), value)).collect()
+}
+
+/// Puts, deletes, savepoints, rollbacks and reopenings give what a map gives.
+#[test]
+fn a_range_is_deleted_as_in_a_map() {
+    for (name, options) in ways() {
+        let disk = SimDisk::new(3);
+        let mut rng = Rng::new(7);
+        let mut model = Model::new();
+        for life in 0..3 {
+            let db = Db::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+            let table = db.table("t").unwrap();
+            for round in 0..12 {
+                let (mut txn, mut changed) = (db.begin(), model.clone());
+                let mut mark = (txn.savepoint(), changed.clone());
+                for _ in 0..rng.within(1..8) {
+                    let (a, b) = (rng.within(0..2000) as u32, rng.within(0..2000) as u32);
+                    let (from, to) = (a.min(b), a.max(b));
+                    match rng.within(0..6) {
+                        0 => mark = (txn.savepoint(), changed.clone()),
+                        1 => {
+                            txn.rollback_to(&mark.0).unwrap();
+                            changed = mark.1.clone();
+                        }
+                        2 | 3 => {
+                            let len = if rng.percent(3) { rng.within(2000..40_000) } else { rng.within(0..300) };
+                            for key in (from..to).step_by(1 + rng.within(1..9)).take(150) {
+                                txn.put(&table, &key.to_be_bytes(), &vec![key as u8; len % (1 + key as usize)])
+                                    .unwrap();
+                                changed.insert(key, vec![key as u8; len % (1 + key as usize)]);
+                            }
+                        }
+                        _ => {
+                            let deleted = txn.delete_range(&table, from.to_be_bytes()..to.to_be_bytes()).unwrap();
+                            let before = changed.len();
+                            changed.retain(|key, _| !(from..to).contains(key));
+                            assert_eq!(deleted, (before - changed.len()) as u64, "{name}, life {life}, round {round}");
+                        }
+                    }
+                }
+                assert_eq!(contents(&mut txn, &table), changed, "{name}, life {life}, round {round}");
+                if rng.percent(60) {
+                    txn.commit().unwrap();
+                    model = changed;
+                } else {
+                    txn.abort().unwrap();
+                }
+                let report = db.check().unwrap();
+                assert!(report.is_ok(), "{name}, life {life}, round {round}: {:?}", report.problems);
+            }
+            assert_eq!(contents(&mut db.begin(), &table), model, "{name}, life {life}");
+            if life == 1 {
+                drop(db);
+            } else {
+                db.close().unwrap();
+            }
+        }
+    }
+}
+
+fn filled(options: Options, count: u32, value: &[u8]) -> (Db, Table) {
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+    let table = db.table("t").unwrap();
+    db.run(|txn| (0..count).try_for_each(|key| txn.put(&table, &(2 * key).to_be_bytes(), value))).unwrap();
+    (db, table)
+}
+
+#[test]
+fn no_record_appears_in_a_deleted_range() {
+    let (db, table) = filled(Options { lock_escalation: 1 << 20, ..small() }, 500, b"value");
+    let try_insert = |key: u32| {
+        let mut txn = db.begin();
+        txn.set_lock_wait_limit(Some(Duration::ZERO));
+        txn.insert(&table, &key.to_be_bytes(), b"new")
+    };
+    for isolation in [Isolation::Serializable, Isolation::ReadCommitted] {
+        let mut txn = db.begin_with(isolation);
+        assert_eq!(txn.delete_range(&table, 200_u32.to_be_bytes()..400_u32.to_be_bytes()).unwrap(), 100);
+        let in_range = try_insert(301);
+        match isolation {
+            Isolation::Serializable => assert!(matches!(in_range, Err(Error::LockTimeout { .. })), "{in_range:?}"),
+            _ => in_range.unwrap(),
+        }
+        // A deleted record stays locked in both.
+        assert!(matches!(try_insert(300), Err(Error::LockTimeout { .. })));
+        assert!(try_insert(601).is_ok(), "beyond the range");
+        txn.abort().unwrap();
+        assert!(matches!(try_insert(300), Err(Error::KeyExists)));
+    }
+}
+
+#[test]
+fn a_range_waits_for_the_locks_of_others() {
+    let (db, table) = filled(small(), 100, b"value");
+    let mut other = db.begin();
+    other.put(&table, &51_u32.to_be_bytes(), b"not committed").unwrap();
+    let mut txn = db.begin();
+    txn.set_lock_wait_limit(Some(Duration::ZERO));
+    assert!(matches!(txn.delete_range(&table, ..), Err(Error::LockTimeout { .. })));
+    assert!(matches!(txn.commit(), Err(Error::MustAbort)));
+    other.commit().unwrap();
+    assert_eq!(db.run(|txn| txn.delete_range(&table, ..)).unwrap(), 101);
+    assert_eq!(db.run(|txn| txn.delete_range(&table, ..)).unwrap(), 0);
+}
+
+#[test]
+fn snapshots_still_see_what_was_deleted() {
+    for (name, options) in ways().into_iter().filter(|(_, options)| options.snapshots) {
+        let (db, table) = filled(options, 600, &[7; 100]);
+        let large = vec![9; 50_000];
+        db.run(|txn| txn.put(&table, &1_u32.to_be_bytes(), &large)).unwrap();
+        let snapshot = db.snapshot().unwrap();
+        assert_eq!(db.run(|txn| txn.delete_range(&table, ..)).unwrap(), 601, "{name}");
+        // Other records come into the same leaves, and what is due is cleared away.
+        db.run(|txn| (0..600_u32).try_for_each(|key| txn.put(&table, &(4 * key + 1).to_be_bytes(), b"new"))).unwrap();
+        db.checkpoint().unwrap();
+        let (mut cursor, mut count) = (snapshot.cursor(&table, ..), 0);
+        while let Some((key, value)) = cursor.next().unwrap() {
+            let expected = if key == 1_u32.to_be_bytes() { &large[..] } else { &[7; 100][..] };
+            assert!(value == expected, "{name}: key {key:?}");
+            count += 1;
+        }
+        assert_eq!(count, 601, "{name}");
+        drop(cursor);
+        drop(snapshot);
+        db.checkpoint().unwrap();
+        let report = db.check().unwrap();
+        assert!(report.is_ok(), "{name}: {:?}", report.problems);
+        assert_eq!(db.begin().scan(&table, ..).count(), 600, "{name}");
+    }
+}
+
+/// The records of one deletion are in several leaves when it is taken back.
+#[test]
+fn a_rollback_finds_the_records_after_splits() {
+    for (name, options) in ways() {
+        let (db, table) = filled(options, 64, &[1; 60]);
+        let before = contents(&mut db.begin(), &table);
+        let mut txn = db.begin();
+        assert_eq!(txn.delete_range(&table, ..).unwrap(), 64, "{name}");
+        for key in 0..64_u32 {
+            txn.put(&table, &(2 * key + 1).to_be_bytes(), &[2; 1000]).unwrap();
+        }
+        txn.abort().unwrap();
+        assert_eq!(contents(&mut db.begin(), &table), before, "{name}");
+        assert!(db.check().unwrap().is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn large_values_are_freed_in_extents() {
+    let (db, table) = filled(Options { pool_bytes: 16 << 20, ..small() }, 0, b"");
+    let value = vec![5; 1 << 20];
+    for key in 0..8_u32 {
+        db.run(|txn| txn.put(&table, &key.to_be_bytes(), &value)).unwrap();
+    }
+    db.checkpoint().unwrap();
+    let (log, free) = (db.metrics().log.bytes, db.check().unwrap().free_pages);
+    db.run(|txn| txn.delete_range(&table, ..)).unwrap();
+    db.checkpoint().unwrap();
+    let logged = db.metrics().log.bytes - log;
+    assert!(logged < 16 << 10, "{logged} bytes of log for 8 values");
+    let report = db.check().unwrap();
+    assert!(report.is_ok(), "{:?}", report.problems);
+    assert!(report.free_pages >= free + 8 * 128, "{} pages are free, {free} before", report.free_pages);
+    // They are used again.
+    let pages = report.pages + report.free_pages;
+    for key in 0..8_u32 {
+        db.run(|txn| txn.put(&table, &key.to_be_bytes(), &value)).unwrap();
+    }
+    let report = db.check().unwrap();
+    assert!(report.is_ok() && report.pages + report.free_pages <= pages + 64, "{report:?}");
+    assert!(db.run(|txn| txn.get(&table, &3_u32.to_be_bytes())).unwrap() == Some(value));
+}
+
+/// A deletion of many records costs a record of the log for each leaf, and not for each record.
+#[test]
+fn many_records_take_little_log() {
+    for snapshots in [true, false] {
+        let (db, table) = filled(Options { snapshots, ..small() }, 10_000, &[3; 50]);
+        db.checkpoint().unwrap();
+        let log = db.metrics().log.bytes;
+        assert_eq!(db.run(|txn| txn.delete_range(&table, ..)).unwrap(), 10_000);
+        let per_record = (db.metrics().log.bytes - log) as f64 / 10_000.0;
+        assert!(per_record < 12.0, "{per_record} bytes of log for each record");
+        db.checkpoint().unwrap();
+        let report = db.check().unwrap();
+        assert!(report.is_ok() && report.pages < 20, "{report:?}");
+    }
+}
