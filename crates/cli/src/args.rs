@@ -52,12 +52,18 @@ pub(crate) enum Command {
     /// Check every page and table of a closed database; also audit a benchmark database
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),
+    /// Write the records of a database to standard output, as text that `load` reads
+    #[command(after_help = EXIT_CODES)]
+    Dump(DumpArgs),
     /// Print a closed database's log, pages, tables or last checkpoint
     #[command(after_help = EXIT_CODES)]
     Inspect(InspectArgs),
     /// Repeat experiments of the papers that Duramen is built on, and compare the results
     #[command(after_help = EXIT_CODES)]
     Lab(LabArgs),
+    /// Put the records of a dump into a database, which is created if there is none
+    #[command(after_help = EXIT_CODES)]
+    Load(LoadArgs),
     /// Create a database from a backup and the log archive, as it was at a point after the backup,
     /// and check it
     #[command(after_help = EXIT_CODES)]
@@ -216,6 +222,27 @@ pub(crate) struct BackupArgs {
     pub(crate) dir: PathBuf,
     /// Directory for the backup; it must be new or empty
     pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DumpArgs {
+    /// Directory of the database
+    pub(crate) dir: PathBuf,
+    /// Tables to write [default: all]
+    #[arg(value_name = "TABLE")]
+    pub(crate) tables: Vec<String>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LoadArgs {
+    /// Directory of the database; the tables that the dump has must be empty or missing
+    pub(crate) dir: PathBuf,
+    /// File that `dump` has written; it is read twice, so it must be a file
+    pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
 }

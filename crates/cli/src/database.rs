@@ -161,8 +161,13 @@ pub(crate) fn warn_of_shortfall(db: &Db) {
 
 /// Opens the database in `dir`, which must exist; makes nothing where there is none.
 pub(crate) fn open_existing(dir: &Path, open: &OpenArgs) -> Result<Db> {
+    open_existing_with(dir, open, |options| options)
+}
+
+/// As [`open_existing`], with options that `change` changes.
+pub(crate) fn open_existing_with(dir: &Path, open: &OpenArgs, change: impl FnOnce(Options) -> Options) -> Result<Db> {
     require_database(dir)?;
-    let options = Options { create: false, ..options(dir, open)? };
+    let options = change(Options { create: false, ..options(dir, open)? });
     let db = self::open(dir, options, Narrator::new(false))?;
     warn_of_shortfall(&db);
     Ok(db)

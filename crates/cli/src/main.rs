@@ -13,6 +13,7 @@ mod backup;
 mod bench;
 mod check;
 mod database;
+mod dump;
 mod failure;
 mod format;
 mod inspect;
@@ -42,8 +43,10 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::backup(args, &mut out),
         Command::Bench(args) => bench::bench(args, &mut out),
         Command::Check(args) => check::check(args, &mut out),
+        Command::Dump(args) => dump::dump(args, &mut out),
         Command::Inspect(args) => inspect::inspect(args, &mut out),
         Command::Lab(args) => lab::lab(args, &mut out),
+        Command::Load(args) => dump::load(args, &mut out),
         Command::Restore(args) => backup::restore(args, &mut out),
         Command::Stats(args) => stats::stats(args, &mut out),
         Command::Tier(args) => tier::tier(args, &mut out),

@@ -71,6 +71,11 @@ impl Bar {
         self.show(rows, &format!("{} of {} rows", format::count(rows), format::count(total)));
     }
 
+    /// Shows how many records were dumped or loaded.
+    pub(crate) fn records(&mut self, records: u64) {
+        self.show(records, &format!("{} records", format::count(records)));
+    }
+
     /// Shows how far a copy of a database is.
     pub(crate) fn copy(&mut self, progress: CopyProgress) {
         let CopyProgress { copied, pages } = progress;

@@ -43,6 +43,15 @@ pub enum Error {
     /// The key exists already.
     #[error("the key already exists; use `put` to overwrite or `update` to change it")]
     KeyExists,
+    /// A key that is to be loaded is not above the one before it.
+    #[error("the keys to be loaded must ascend, and each may come only once; sort the records by key")]
+    KeyNotAscending,
+    /// The table into which records are to be loaded has some already.
+    #[error("the table `{name}` has records; load into a new or an empty table, or insert the records one by one")]
+    TableNotEmpty {
+        /// The table.
+        name: String,
+    },
     /// The key does not exist.
     #[error("the key does not exist; use `put` or `insert` to add it")]
     KeyNotFound,

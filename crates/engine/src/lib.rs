@@ -119,6 +119,7 @@ mod txn_state;
 mod version;
 mod workers;
 
+pub use api::bulk_load::BulkLoad;
 pub use api::db::Db;
 pub use api::run_async::Running;
 pub use backup::point::RestoreTo;

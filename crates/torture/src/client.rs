@@ -205,6 +205,7 @@ impl Client {
             Err(Error::KeyExists) => Ok(Outcome::KeyExists),
             Err(Error::KeyNotFound) => Ok(Outcome::KeyNotFound),
             Err(Error::TableExists { .. }) => Ok(Outcome::TableExists),
+            Err(Error::TableNotEmpty { .. }) => Ok(Outcome::TableNotEmpty),
             Err(Error::NoSuchTable { .. }) => Ok(Outcome::NoSuchTable),
             Err(error) => Err(error),
         }
@@ -239,6 +240,12 @@ impl Client {
             Step::DropTable(name) => {
                 self.tables.remove(name);
                 self.live()?.drop_table(name)?;
+            }
+            Step::BulkLoad(name, records) => {
+                let mut load = self.live()?.bulk_load(name)?;
+                records.iter().try_for_each(|(key, value)| load.add(key, value))?;
+                self.tables.remove(name);
+                self.tables.insert(name.clone(), load.finish()?);
             }
             Step::Checkpoint => self.live()?.checkpoint()?,
             Step::Reopen => {

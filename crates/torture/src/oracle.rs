@@ -70,7 +70,7 @@ impl Oracle {
     /// effect; `None` for other steps.
     pub fn after(&self, step: &Step) -> Option<Model> {
         match step {
-            Step::Commit(_) | Step::CreateTable(_) | Step::DropTable(_) => {
+            Step::Commit(_) | Step::CreateTable(_) | Step::DropTable(_) | Step::BulkLoad(..) => {
                 let mut changed = self.clone();
                 changed.apply(step);
                 Some(changed.committed)
@@ -109,6 +109,13 @@ impl Oracle {
                 }
             },
             Step::DropTable(name) => self.committed.tables.remove(name).map_or(Outcome::NoSuchTable, |_| Outcome::Done),
+            Step::BulkLoad(name, records) => match self.committed.tables.get(name) {
+                Some(table) if !table.is_empty() => Outcome::TableNotEmpty,
+                _ => {
+                    self.committed.tables.insert(name.clone(), records.iter().cloned().collect());
+                    Outcome::Done
+                }
+            },
             Step::Checkpoint | Step::Reopen => Outcome::Done,
             Step::Restart => {
                 self.open.clear();

@@ -84,6 +84,8 @@ pub enum Step {
     CreateTable(String),
     /// Drops a table.
     DropTable(String),
+    /// Loads a table that is new or empty with sorted records.
+    BulkLoad(String, Vec<(Key, Value)>),
     /// Takes a checkpoint.
     Checkpoint,
     /// Closes the database and opens it again; no transaction is open.
@@ -112,6 +114,8 @@ pub enum Outcome {
     KeyNotFound,
     /// Refused: the table exists.
     TableExists,
+    /// Refused: the table has records.
+    TableNotEmpty,
     /// Refused: no such table.
     NoSuchTable,
     /// Not tried, because the transaction it belongs to is gone.
@@ -151,6 +155,7 @@ impl fmt::Display for Step {
             Self::Abort(slot) => write!(f, "T{slot} abort"),
             Self::CreateTable(name) => write!(f, "create table `{name}`"),
             Self::DropTable(name) => write!(f, "drop table `{name}`"),
+            Self::BulkLoad(name, records) => write!(f, "load {} records into table `{name}`", records.len()),
             Self::Checkpoint => f.write_str("checkpoint"),
             Self::Reopen => f.write_str("close and reopen"),
             Self::Restart => f.write_str("drop the handle and reopen"),
@@ -176,6 +181,7 @@ impl fmt::Display for Outcome {
             Self::KeyExists => f.write_str("key exists"),
             Self::KeyNotFound => f.write_str("key not found"),
             Self::TableExists => f.write_str("table exists"),
+            Self::TableNotEmpty => f.write_str("table not empty"),
             Self::NoSuchTable => f.write_str("no such table"),
             Self::Skipped => f.write_str("skipped"),
         }

@@ -184,13 +184,23 @@ impl Db {
 
     /// Adds a table in a transaction that holds the catalog, and commits it.
     fn add_table(&self, mut txn: Txn, name: &str) -> Result<Table> {
+        let id = Self::take_table_id(&mut txn)?;
+        let root = txn.plant(id)?;
+        self.link_table(txn, name, Tree { root, table: id })
+    }
+
+    /// Returns the id for a new table in a transaction that holds the catalog.
+    pub(super) fn take_table_id(txn: &mut Txn) -> Result<TableId> {
         let id = match txn.get_raw(CATALOG, NEXT_TABLE_KEY)? {
             Some(bytes) => catalog::decode_next(&bytes)?,
             None => FIRST_TABLE,
         };
-        let root = txn.plant(TableId::new(id))?;
-        let tree = Tree { root, table: TableId::new(id) };
         txn.put_raw(CATALOG, NEXT_TABLE_KEY, &(id + 1).to_le_bytes())?;
+        Ok(TableId::new(id))
+    }
+
+    /// Gives a tree a name in a transaction that holds the catalog, and commits it.
+    pub(super) fn link_table(&self, mut txn: Txn, name: &str, tree: Tree) -> Result<Table> {
         txn.put_raw(CATALOG, name.as_bytes(), &catalog::encode(tree))?;
         // The handle is made while the catalog is locked; otherwise a drop that follows at once
         // would not find it.
@@ -231,12 +241,12 @@ impl Db {
         let table = Self::remove_table(&mut txn, name)?;
         // Handles are invalidated while the locks are held: a transaction that gets the table lock
         // next finds the handle invalid.
-        self.engine().tables.drop_table(table);
+        self.engine().tables.drop_table(table.table);
         txn.commit_durably()
     }
 
     /// Removes a table in a transaction that holds the catalog.
-    fn remove_table(txn: &mut Txn, name: &str) -> Result<TableId> {
+    pub(super) fn remove_table(txn: &mut Txn, name: &str) -> Result<Tree> {
         catalog::check_name(name)?;
         let found = txn.get_raw(CATALOG, name.as_bytes())?;
         let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
@@ -250,7 +260,7 @@ impl Db {
         })?;
         txn.delete_raw(CATALOG, name.as_bytes())?;
         txn.free_on_commit(DeferredFree::Tree(tree))?;
-        Ok(tree.table)
+        Ok(tree)
     }
 
     /// Removes all records of a table at once, whatever their number; the removal is durable on
@@ -262,7 +272,7 @@ impl Db {
     pub fn truncate_table(&self, name: &str) -> Result<Table> {
         let mut txn = self.begin_catalog()?;
         let removed = Self::remove_table(&mut txn, name)?;
-        self.engine().tables.drop_table(removed);
+        self.engine().tables.drop_table(removed.table);
         self.add_table(txn, name)
     }
 
@@ -288,7 +298,7 @@ impl Db {
     }
 
     /// Begins a transaction that holds the catalog exclusively.
-    fn begin_catalog(&self) -> Result<Txn> {
+    pub(super) fn begin_catalog(&self) -> Result<Txn> {
         let mut txn = self.begin_with(Isolation::Serializable);
         txn.lock_exclusively(LockId::catalog())?;
         Ok(txn)

@@ -9,15 +9,18 @@
 //!   They latch parent before child, and never wait for a tree page's latch while they hold
 //!   another: they restart or give up.
 //! * A root never moves: it is pushed down or pulled up in place.
+//! * A tree of sorted records is built from its leaves upwards (`build.rs`).
 //! * A deleted record stays as a ghost until no transaction can need it; `purge.rs` removes it.
 //!
 //! Nothing here depends on transactions or waits for a lock.
 
+mod build;
 mod descend;
 mod purge;
 mod steps;
 mod structure;
 
+pub(crate) use build::{NewPages, TreeBuilder};
 pub(crate) use structure::{empty_root, number};
 
 pub(crate) use descend::{Direction, Lookup, Neighbour};

@@ -35,7 +35,9 @@ pub(crate) use lines::{LINE_SIZE, Lines};
 pub(crate) use node::{MAX_INLINE_SIZE, Node, OVERFLOW_REFERENCE_SIZE, SlotFlags};
 pub(crate) use node_mut::NodeMut;
 pub(crate) use page_mut::{PageBuf, PageMut};
-pub(crate) use split::{build_right, merge_fits, merge_into, merged_size, split_point, split_point_for};
+pub(crate) use split::{
+    build_right, entry_size, merge_fits, merge_into, merged_size, node_size, separator, split_point, split_point_for,
+};
 
 use std::num::NonZeroU32;
 

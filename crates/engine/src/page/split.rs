@@ -125,6 +125,25 @@ fn leaf_separator(node: Node<&[u8]>, slot: usize) -> Vec<u8> {
     last
 }
 
+/// Returns the shortest key that is not below `left` and is below `right`, a higher key.
+pub(crate) fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
+    let mut separator = left.to_vec();
+    shorten_separator(&mut separator, right);
+    separator
+}
+
+/// Returns the bytes that an entry takes in a node that cuts nothing off its keys.
+pub(crate) const fn entry_size(key_len: usize, value_len: usize) -> usize {
+    SLOT_SIZE + key_len + value_len
+}
+
+/// Returns the size of a node with the given fences and `count` entries, whose [`entry_size`]s are
+/// `bytes` in all.
+pub(crate) fn node_size(lower: Option<&[u8]>, upper: Option<&[u8]>, count: usize, bytes: usize) -> usize {
+    let fences = lower.map_or(0, <[u8]>::len) + upper.map_or(0, <[u8]>::len);
+    SLOTS + fences + bytes - count * prefix_len(lower, upper)
+}
+
 /// Replaces `left` by the shortest key that is not below it and is below `right`.
 fn shorten_separator(left: &mut Vec<u8>, right: &[u8]) {
     let common = common_prefix_len(left, right);

@@ -196,8 +196,8 @@ impl Store {
             drop(page);
             let mut extent = Extent { first: id, pages: 1 };
             if let Some(last) = id.get().checked_sub(following).filter(|_| following > 0).map(PageId::new) {
-                // An earlier version of this program may have freed some of its pages, from the last
-                // one on.
+                // An earlier version of this program may have freed some of its pages, from the
+                // last one on.
                 let page = self.pool.shared(last)?;
                 if self.space.is_taken(&self.pool, last)? && is_link(&page, chain, place + following as usize) {
                     extent = Extent { first: last, pages: following as u32 + 1 };

@@ -11,6 +11,7 @@
 //! can be named only after the search: the transaction locks it after a first search and then
 //! searches again; only what it sees while it holds the lock counts.
 
+mod bulk_load;
 mod commit;
 mod delete_range;
 mod finish;
@@ -160,6 +161,7 @@ impl Txn {
                 error,
                 Error::KeyExists
                     | Error::KeyNotFound
+                    | Error::KeyNotAscending
                     | Error::KeyTooLarge { .. }
                     | Error::ValueTooLarge { .. }
                     | Error::TooManyLargeValues { .. }

@@ -66,9 +66,9 @@ impl Passage {
 }
 
 /// Writes overflow chains for a transaction.
-struct ChainLog<'a> {
-    engine: &'a Engine,
-    log: &'a mut TxnLog,
+pub(super) struct ChainLog<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) log: &'a mut TxnLog,
 }
 
 impl OverflowWriter for ChainLog<'_> {

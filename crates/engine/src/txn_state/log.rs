@@ -417,8 +417,8 @@ impl TxnLog {
     }
 
     /// Puts an inverse into the undo buffer. `records` are the addresses of the record that it
-    /// undoes and of the transaction's record before. `payload` is the length of the record's payload, or of
-    /// that of a compensation if this is known to be shorter.
+    /// undoes and of the transaction's record before. `payload` is the length of the record's
+    /// payload, or of that of a compensation if this is known to be shorter.
     fn remember(
         &mut self,
         scheme: &dyn StorageScheme,

@@ -68,6 +68,7 @@ const ALL: &[Workload] = &[
     Workload { name: "carried", sizes: Sizes::SMALL_POOL, write: transactions::carried },
     Workload { name: "keys", sizes: Sizes::ROOMY, write: records::keys },
     Workload { name: "ghosts", sizes: Sizes::ROOMY, write: records::ghosts },
+    Workload { name: "loads", sizes: Sizes::SMALL_POOL, write: structure::loads },
     Workload { name: "ranges", sizes: Sizes::SMALL_POOL, write: records::ranges },
     Workload { name: "reopens", sizes: Sizes::SMALL_LOG, write: transactions::reopens },
     Workload { name: "full-pages", sizes: Sizes::SMALL_POOL, write: structure::full_pages },

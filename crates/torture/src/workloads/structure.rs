@@ -2,7 +2,7 @@
 
 use super::{T0, numbered};
 use crate::script::Script;
-use crate::step::{Action, Step};
+use crate::step::{Action, KeyRange, Step};
 
 /// Inserts in ascending, descending and random order, a page's worth in a few transactions.
 pub(super) fn splits(script: &mut Script) {
@@ -81,6 +81,42 @@ pub(super) fn tables(script: &mut Script) {
                 script.put(T0, &name, key, value);
             }
             script.commit_or_abort(T0, 20);
+        }
+    }
+}
+
+/// Tables are loaded in bulk, used, emptied in one way or another, and loaded again.
+pub(super) fn loads(script: &mut Script) {
+    for _ in 0..10 {
+        let name = format!("load-{}", script.rng.within(0..3));
+        let count = *script.rng.pick(&[0, 1, 40, 400]);
+        let step = 1 + script.rng.within(0..3);
+        let records = (0..count).map(|number| {
+            let lengths = if script.rng.percent(3) { 2000..30_000 } else { 0..400 };
+            (numbered(number * step), script.value(lengths))
+        });
+        let records = records.collect();
+        script.step(Step::BulkLoad(name.clone(), records));
+        script.begin(T0);
+        for _ in 0..script.rng.within(0..20) {
+            let key = numbered(script.rng.within(0..1200));
+            if script.rng.percent(30) {
+                script.delete(T0, &name, key);
+            } else {
+                let value = script.value(0..700);
+                script.put(T0, &name, key, value);
+            }
+        }
+        script.commit_or_abort(T0, 30);
+        match script.rng.within(0..5) {
+            0 => script.step(Step::DropTable(name)),
+            1 => script.step(Step::Checkpoint),
+            2 | 3 => {
+                script.begin(T0);
+                script.act(T0, &name, Action::DeleteRange(KeyRange::ALL));
+                script.commit_or_abort(T0, 20);
+            }
+            _ => {}
         }
     }
 }
