@@ -57,13 +57,11 @@ impl Store {
         let is_bounded = Node(&leaf[..]).upper_fence_into(&mut next);
         next.push(0);
         let next = (is_bounded && &next[..] <= last).then_some(next);
-        let is_sparse = |leaf: &[u8]| Node(leaf).used_space() < SPARSE;
-        let (id, was_sparse) = (leaf.id(), is_sparse(&leaf));
+        let was_sparse = Node(&leaf[..]).used_space() < SPARSE;
         match self.purge_leaf(leaf, |found| key <= found && found <= last && unlocked(found)) {
-            Ok(bytes) => {
+            Ok(Purged { bytes, is_sparse }) => {
                 reach(Probe::GhostPurged);
                 *logged += bytes;
-                let is_sparse = is_sparse(&self.pool.shared(id)?);
                 Ok((is_sparse, next))
             }
             Err(_) => Ok((was_sparse, next)),
@@ -76,13 +74,13 @@ impl Store {
         self.merge_if_sparse(tree, key, logged)
     }
 
-    /// Removes every ghost of a latched leaf that `unlocked` allows, and returns the bytes of log
-    /// that this took; returns the leaf if there was none.
+    /// Removes every ghost of a latched leaf that `unlocked` allows; returns the leaf if there was
+    /// none.
     pub(crate) fn purge_leaf<'s>(
         &'s self,
         leaf: Exclusive<'s>,
         unlocked: impl Fn(&[u8]) -> bool,
-    ) -> Result<u64, Exclusive<'s>> {
+    ) -> Result<Purged, Exclusive<'s>> {
         let node = Node(&leaf[..]);
         let mut key = Vec::new();
         let mut ghosts = Vec::new();
@@ -102,8 +100,17 @@ impl Store {
             Some(bytes) => mini.apply(leaf, PageOp::Image(&page::image(&bytes))),
             None => ghosts.into_iter().for_each(|slot| mini.apply(leaf, PageOp::Remove { slot })),
         }
-        Ok(mini.finish(&*self.scheme))
+        let is_sparse = Node(mini.page(leaf)).used_space() < SPARSE;
+        Ok(Purged { bytes: mini.finish(&*self.scheme), is_sparse })
     }
+}
+
+/// What the removal of the ghosts of a leaf has left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purged {
+    /// Bytes of log that this took.
+    pub(crate) bytes: u64,
+    is_sparse: bool,
 }
 
 /// Returns the leaf without its records.

@@ -369,8 +369,8 @@ fn enlarge<'s>(engine: &'s Engine, context: &mut Context, leaf: Exclusive<'s>, e
     // (`delete_range.rs`).
     let has_table = context.locks.held(LockId::table(tree.table)).is_some_and(|held| held.covers(LockMode::Exclusive));
     let enlarged = match store.purge_leaf(leaf, |key| !has_table && engine.purging().is_purgeable(tree, key)) {
-        Ok(bytes) => {
-            logged = bytes;
+        Ok(purged) => {
+            logged = purged.bytes;
             Ok(())
         }
         Err(leaf) => {

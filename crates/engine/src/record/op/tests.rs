@@ -66,6 +66,10 @@ fn misfits_are_errors() {
     assert_eq!(apply(beyond), Err(Misfit));
     let insert = PageOp::Insert { slot: 0, key: b"k", value: b"value", flags: SlotFlags::NONE };
     assert_eq!(apply(insert), Ok(()));
+    assert_eq!(apply(PageOp::SetFlags { runs: &[0, 1, 1] }), Ok(()));
+    assert_eq!(apply(PageOp::SetFlags { runs: &[0, 2, 1] }), Err(Misfit));
+    assert_eq!(apply(PageOp::SetFlags { runs: &[0, 1] }), Err(Misfit));
+    assert_eq!(apply(PageOp::GiveBackRun { bit: 0, count: u32::MAX }), Err(Misfit));
     let too_far = PageOp::Change { slot: 0, at: 4, remove: 2, add: b"", flags: SlotFlags::NONE };
     assert_eq!(apply(too_far), Err(Misfit));
 }
