@@ -90,6 +90,8 @@ sweeps! {
     carried: "carried",
     keys: "keys",
     ghosts: "ghosts",
+    loads: "loads",
+    ranges: "ranges",
     reopens: "reopens",
     full_pages: "full-pages",
 }
