@@ -64,7 +64,9 @@
 //! | `page` | the bytes of pages |
 //! | `pool` | pages in memory |
 //! | `record` | what records of the log say |
+//! | `region` | regions of persistent memory that belong to a database |
 //! | `heap` | pages and journals in persistent memory |
+//! | `pcm` | changed pages in persistent memory above a data file, which are the log, too |
 //! | `scheme` | the seam to the way that changes become durable |
 //! | `storage` | what trees are made of: mini-transactions, free space, large values, the catalog |
 //! | `btree` | ordered keys |
@@ -104,11 +106,13 @@ mod metrics;
 mod open;
 mod options;
 mod page;
+mod pcm;
 mod pool;
 mod pre_block_hook;
 mod progress;
 mod record;
 mod recovery;
+mod region;
 mod scheme;
 mod sim_cost;
 mod snapshot;
@@ -127,10 +131,10 @@ pub use backup::restore::{Restore, RestoreReport};
 pub use backup::{BackupReport, CopyProgress};
 pub use check::CheckReport;
 pub use error::{Error, Result};
-pub use metrics::{HeapMetrics, Metrics, RecoveryReport, TierMetrics};
+pub use metrics::{HeapMetrics, Metrics, PcmMetrics, RecoveryReport, TierMetrics};
 pub use options::{
     Archive, Barriers, BatchOptions, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions,
-    Options, Partition, Residence, Scheme, TierOptions,
+    Options, Partition, PcmOptions, Residence, Scheme, TierOptions,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use snapshot::{Cursor, KeyBounds, Snapshot, SnapshotScan};

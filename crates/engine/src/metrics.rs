@@ -37,6 +37,8 @@ pub struct Metrics {
     pub log: WalStats,
     /// Counters of the heap, if pages are kept in persistent memory.
     pub heap: Option<HeapMetrics>,
+    /// The PCM region, if the scheme has one.
+    pub pcm: Option<PcmMetrics>,
     /// Counters of the page tier, if there is one.
     pub page_tier: Option<TierMetrics>,
     /// Counters of the disk.
@@ -110,6 +112,32 @@ pub struct HeapMetrics {
     pub batch_bytes: u64,
     /// Transactions under way at the end of a batch, summed over all batches.
     pub carried: u64,
+}
+
+/// The PCM region of [`crate::Scheme::PcmLogging`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PcmMetrics {
+    /// Slots, each of which has space for a page.
+    pub slots: u64,
+    /// Slots that are free at this moment.
+    pub slots_free: u64,
+    /// Pages in the region at this moment.
+    pub pages: u64,
+    /// Pages that the pool read in the region.
+    pub hits: u64,
+    /// Pages that the pool looked for in the region and read in the data file.
+    pub misses: u64,
+    /// Pages written to the region.
+    pub written: u64,
+    /// Pages written from the region to the data file.
+    pub written_back: u64,
+    /// Structure changes of several pages.
+    pub structure_changes: u64,
+    /// Bytes stored to the region.
+    pub bytes_stored: u64,
+    /// Barriers: waits until what a thread had stored was durable.
+    pub barriers: u64,
 }
 
 /// The work that recovery did. After a clean shutdown it reads no more than the checkpoint's own

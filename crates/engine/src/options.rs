@@ -98,6 +98,11 @@ pub enum Scheme {
     /// acknowledged together. For memory whose barriers cost more than a microsecond (Storage
     /// management in the NVRAM era, section 3.2).
     NvramGroupCommit(HeapOptions, BatchOptions),
+    /// PCMLogging: changed pages go to persistent memory when their transactions end, and are the
+    /// log at the same time; the coldest go on to the data file when the memory is full. Recovery is
+    /// one scan of the memory. For persistent memory that is much smaller than the data, above a
+    /// slow disk (PCMLogging, CIKM 2011, section 3).
+    PcmLogging(PcmOptions),
 }
 
 /// The batches of [`Scheme::NvramGroupCommit`].
@@ -128,13 +133,14 @@ impl Scheme {
             Self::Wal => "wal",
             Self::InPlace(_) => "in-place",
             Self::NvramGroupCommit(..) => "nvram-group-commit",
+            Self::PcmLogging(_) => "pcm-logging",
         }
     }
 
     /// Returns the options for the heap, if the scheme has one.
     pub(crate) fn heap(&self) -> Option<&HeapOptions> {
         match self {
-            Self::Wal => None,
+            Self::Wal | Self::PcmLogging(_) => None,
             Self::InPlace(heap) | Self::NvramGroupCommit(heap, _) => Some(heap),
         }
     }
@@ -142,7 +148,7 @@ impl Scheme {
     /// Returns the bytes of the batch log of a new heap.
     pub(crate) fn batch_bytes(&self) -> u64 {
         match self {
-            Self::Wal | Self::InPlace(_) => 0,
+            Self::Wal | Self::InPlace(_) | Self::PcmLogging(_) => 0,
             Self::NvramGroupCommit(heap, batches) => batches.log_bytes_of(heap.bytes),
         }
     }
@@ -232,6 +238,56 @@ impl HeapOptions {
             journal_bytes: None,
             barriers: Barriers::default(),
             residence: Residence::default(),
+            domain,
+            survive: Survive::default(),
+            stated: None,
+            placement: Placement::default(),
+            timing: Timing::NONE,
+        }
+    }
+}
+
+/// The persistent memory of [`Scheme::PcmLogging`]. It belongs to the database as its files do: pages
+/// in it are nowhere else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PcmOptions {
+    /// The file or device. With a new database a file that does not exist is created, and one that
+    /// exists must contain only zeros.
+    pub source: Source,
+    /// Size in bytes, at least 1 MiB. A larger size lets the memory of an existing database grow when
+    /// it is opened; it never shrinks. The pages that transactions under way have changed must have
+    /// space in it.
+    pub bytes: u64,
+    /// The protocol. It may differ from one opening to the next: recovery reads what either has
+    /// left.
+    pub barriers: Barriers,
+    /// The persistence domain on which the database relies.
+    pub domain: Domain,
+    /// What acknowledged commits must survive: if the platform cannot guarantee this, the database
+    /// is not opened. By default a power cut.
+    pub survive: Survive,
+    /// The platform's guarantee, stated by the user for platforms where it cannot be detected.
+    pub stated: Option<Guarantee>,
+    /// The memory node on which the memory should lie.
+    pub placement: Placement,
+    /// The latencies of a modelled device.
+    pub timing: Timing,
+}
+
+impl PcmOptions {
+    /// The smallest memory, in bytes.
+    pub const LEAST_BYTES: u64 = 1 << 20;
+
+    /// The largest memory, in bytes.
+    pub const MOST_BYTES: u64 = 16 << 40;
+
+    /// Returns options for `bytes` bytes in `source` that survive power cuts, on a platform with
+    /// `domain`.
+    pub fn new(source: Source, bytes: u64, domain: Domain) -> Self {
+        Self {
+            source,
+            bytes,
+            barriers: Barriers::default(),
             domain,
             survive: Survive::default(),
             stated: None,
@@ -558,7 +614,10 @@ impl Options {
             return wrong("pool_bytes", format!("must be at most {} bytes (8 TiB)", Self::MOST_POOL_BYTES));
         }
         if let Some(heap) = self.scheme.heap() {
-            self.validate_without_log(heap)?;
+            self.validate_heap(heap)?;
+        }
+        if let Scheme::PcmLogging(pcm) = &self.scheme {
+            self.validate_pcm(pcm)?;
         }
         self.of_log().validate()?;
         if self.checkpoint_bytes > self.log_max_bytes / 2 {
@@ -604,11 +663,9 @@ impl Options {
 }
 
 impl Options {
-    /// Checks that no option asks for what only a log can do.
-    fn validate_without_log(&self, heap: &HeapOptions) -> Result<()> {
+    /// Checks the options for a heap.
+    fn validate_heap(&self, heap: &HeapOptions) -> Result<()> {
         let wrong = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
-        let name = self.scheme.name();
-        let has_none = |option, reason: &str| wrong(option, &format!("the scheme `{name}` {reason}: leave it out"));
         if heap.bytes < HeapOptions::LEAST_BYTES {
             return wrong("scheme", "a heap has at least 2097152 bytes");
         }
@@ -639,6 +696,35 @@ impl Options {
             }
             _ => {}
         }
+        self.validate_without_log("copy the closed database with its heap")
+    }
+
+    /// Checks the options for a PCM region.
+    fn validate_pcm(&self, pcm: &PcmOptions) -> Result<()> {
+        let wrong = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
+        if !(PcmOptions::LEAST_BYTES..=PcmOptions::MOST_BYTES).contains(&pcm.bytes) {
+            return wrong("scheme", "the PCM has at least 1048576 bytes and at most 16 TiB");
+        }
+        if matches!(&pcm.source, Source::File(path) if path.as_os_str().is_empty()) {
+            return wrong("scheme", "the path of the PCM is empty; name a file or device");
+        }
+        if pcm.source == Source::Anonymous {
+            return wrong("scheme", "anonymous memory cannot be opened again: name a file or device for the PCM");
+        }
+        if self.commit == CommitMode::Async {
+            let reason = "`async` leaves out the wait for the log, and the scheme `pcm-logging` has none: use `sync`";
+            return wrong("commit", reason);
+        }
+        self.validate_without_log("copy the closed database with its PCM")
+    }
+
+    /// Checks that no option asks for what only a log can do; `copy` is what to do instead of
+    /// archiving it.
+    fn validate_without_log(&self, copy: &str) -> Result<()> {
+        let wrong = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
+        let name = self.scheme.name();
+        let has_none = |option, reason: &str| wrong(option, &format!("the scheme `{name}` {reason}: leave it out"));
+        let usual = Self::default();
         if self.log_insert != usual.log_insert {
             return has_none("log_insert", "has no log that threads share");
         }
@@ -670,7 +756,7 @@ impl Options {
             return has_none("redo_memory_bytes", "has no redo of a log");
         }
         if self.archive.is_some() {
-            let reason = format!("the scheme `{name}` has no log to archive: copy the closed database with its heap");
+            let reason = format!("the scheme `{name}` has no log to archive: {copy}");
             return wrong("archive", &reason);
         }
         if self.cleaner_pages_per_second.is_some() {
@@ -680,7 +766,7 @@ impl Options {
             return has_none("dirty_pages", "has no cleaner");
         }
         if self.page_tier.is_some() {
-            return has_none("page_tier", "has its pages in memory");
+            return has_none("page_tier", "has its pages in persistent memory");
         }
         if self.checkpoint_bytes != usual.checkpoint_bytes {
             return has_none("checkpoint_bytes", "takes no checkpoints");

@@ -19,6 +19,7 @@ macro_rules! bugs {
         tier { $($(#[$tier_doc:meta])* $tier:ident,)* }
         slots { $($(#[$slots_doc:meta])* $slots:ident,)* }
         schemes { $($(#[$schemes_doc:meta])* $schemes:ident,)* }
+        pcm { $($(#[$pcm_doc:meta])* $pcm:ident,)* }
         regions { $($(#[$regions_doc:meta])* $regions:ident,)* }
         snapshots { $($(#[$snapshots_doc:meta])* $snapshots:ident,)* }
     ) => {
@@ -33,6 +34,7 @@ macro_rules! bugs {
             $($(#[$tier_doc])* $tier,)*
             $($(#[$slots_doc])* $slots,)*
             $($(#[$schemes_doc])* $schemes,)*
+            $($(#[$pcm_doc])* $pcm,)*
             $($(#[$regions_doc])* $regions,)*
             $($(#[$snapshots_doc])* $snapshots,)*
         }
@@ -48,6 +50,7 @@ macro_rules! bugs {
                 $(Bug::$tier,)*
                 $(Bug::$slots,)*
                 $(Bug::$schemes,)*
+                $(Bug::$pcm,)*
                 $(Bug::$regions,)*
                 $(Bug::$snapshots,)*
             ];
@@ -69,6 +72,8 @@ macro_rules! bugs {
             pub const SLOTS: &'static [Bug] = &[$(Bug::$slots,)*];
             /// Those that show when pages are kept in persistent memory.
             pub const SCHEMES: &'static [Bug] = &[$(Bug::$schemes,)*];
+            /// Those that show when changed pages are the log.
+            pub const PCM: &'static [Bug] = &[$(Bug::$pcm,)*];
             /// Those that show in a heap with atomic regions.
             pub const REGIONS: &'static [Bug] = &[$(Bug::$regions,)*];
             /// Those that show when snapshots are read while transactions write.
@@ -264,6 +269,22 @@ bugs! {
         HalfReusedEarly,
         /// A page whose changes wait for a batch is dropped from its frame.
         StagedPageDropped,
+    }
+    pcm {
+        /// The number of a transaction is listed after pages with its changes are stored.
+        XidListedLate,
+        /// A transaction that commits is taken off the list before its pages are stored.
+        XidReplacedEarly,
+        /// A transaction that is rolled back is taken off the list before its pages are stored.
+        AbortUnlistedFirst,
+        /// A page is stored without what its keys were before transactions under way.
+        CoverForgotten,
+        /// Pages count as stored before they are durable.
+        StolenUnfenced,
+        /// The slot of a page is freed before the data file is synced.
+        SlotFreedUnsynced,
+        /// Recovery does not take back the allocations of losers.
+        AllocationKept,
     }
     regions {
         /// A line is changed before its undo record is durable.

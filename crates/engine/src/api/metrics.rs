@@ -25,6 +25,7 @@ pub(super) fn of(engine: &Engine) -> Metrics {
         log_partition: logs.partition,
         log: engine.scheme().log().map(LogService::stats).unwrap_or_default(),
         heap: engine.scheme().heap(),
+        pcm: engine.scheme().pcm(),
         page_tier: pool_tier,
         disk: engine.disk.counters(),
         backend: engine.disk.backend(),

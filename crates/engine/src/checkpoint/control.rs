@@ -20,7 +20,7 @@
 //! | 90 | 1 | partition of several logs: 0 transaction, 1 round-robin, 2 page |
 //! | 91 | 1 | 1 while several logs are being cut after the GSN at 104 |
 //! | 92 | 1 | 1 if the database was closed in order, and nothing was written since |
-//! | 93 | 1 | storage scheme: 0 write-ahead log, 1 in-place, 2 NVRAM group commit |
+//! | 93 | 1 | storage scheme: 0 write-ahead log, 1 in-place, 2 NVRAM group commit, 3 PCMLogging |
 //! | 94 | 1 | 1 if pages may be in a page tier |
 //! | 96 | 8 | several logs: GSN of the begin record |
 //! | 104 | 8 | several logs: GSN up to which all of them are complete |
@@ -29,8 +29,8 @@
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
 //! The rest of a block is zero. Version 3 added the fields at 92 and 496, version 4 the one at 93,
-//! and version 5 the one at 94. A database has the lowest version that suffices for it: with a
-//! write-ahead log that is 3, with a page tier 5. Of the older versions, version 1 was for one log
+//! version 5 the one at 94, and version 6 the scheme 3. A database has the lowest version that suffices for it: with a
+//! write-ahead log that is 3, with a page tier 5, with PCMLogging 6. Of the older versions, version 1 was for one log
 //! and version 2 for several.
 
 use std::fmt;
@@ -44,7 +44,7 @@ use crate::error::{Error, Result};
 use crate::options::{Partition, Scheme};
 
 /// The format version that this program writes, and the highest version that it reads.
-pub(crate) const FORMAT_VERSION: u32 = 5;
+pub(crate) const FORMAT_VERSION: u32 = 6;
 
 /// The lowest format version that this program reads.
 const OLDEST_VERSION: u32 = 1;
@@ -57,6 +57,9 @@ const SCHEMES_VERSION: u32 = 4;
 
 /// The first version for page tiers.
 const TIER_VERSION: u32 = 5;
+
+/// The first version for PCMLogging.
+const PCM_VERSION: u32 = 6;
 
 /// Name of the control file.
 pub(crate) const CONTROL: &str = "control";
@@ -81,6 +84,7 @@ pub(crate) enum SchemeId {
     Wal = 0,
     InPlace = 1,
     NvramGroupCommit = 2,
+    PcmLogging = 3,
 }
 
 impl SchemeId {
@@ -90,6 +94,7 @@ impl SchemeId {
             Scheme::Wal => Self::Wal,
             Scheme::InPlace(_) => Self::InPlace,
             Scheme::NvramGroupCommit(..) => Self::NvramGroupCommit,
+            Scheme::PcmLogging(_) => Self::PcmLogging,
         }
     }
 
@@ -104,6 +109,7 @@ impl SchemeId {
             Self::Wal => "wal",
             Self::InPlace => "in-place",
             Self::NvramGroupCommit => "nvram-group-commit",
+            Self::PcmLogging => "pcm-logging",
         }
     }
 }
@@ -259,7 +265,8 @@ impl Control {
         let version = match self.scheme {
             SchemeId::Wal if self.has_tier => TIER_VERSION,
             SchemeId::Wal => GENERATIONS_VERSION,
-            _ => SCHEMES_VERSION,
+            SchemeId::InPlace | SchemeId::NvramGroupCommit => SCHEMES_VERSION,
+            SchemeId::PcmLogging => PCM_VERSION,
         };
         block[8..12].copy_from_slice(&version.to_le_bytes());
         block[12..16].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
@@ -318,6 +325,7 @@ impl Control {
                 (true, _) | (false, 0) => SchemeId::Wal,
                 (false, 1) => SchemeId::InPlace,
                 (false, 2) => SchemeId::NvramGroupCommit,
+                (false, 3) if version >= PCM_VERSION => SchemeId::PcmLogging,
                 _ => return Err(Defect::Damaged),
             },
             has_tier: version >= TIER_VERSION && block[HAS_TIER] != 0,

@@ -51,22 +51,6 @@ pub(crate) enum Word {
     LoggedBatch = 640,
 }
 
-/// The state of a heap.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub(crate) enum State {
-    Blank = 0,
-    BeingMade = 1,
-    InUse = 2,
-    Clean = 3,
-}
-
-impl State {
-    pub(crate) fn from_word(word: u64) -> Option<Self> {
-        [Self::Blank, Self::BeingMade, Self::InUse, Self::Clean].into_iter().find(|state| *state as u64 == word)
-    }
-}
-
 /// The part of the header that is written once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {

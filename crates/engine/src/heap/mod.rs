@@ -8,12 +8,13 @@
 mod layout;
 mod pages;
 
-pub(crate) use layout::{BLOCK_BYTES, Header, LINE, Layout, NotAHeap, State, Word};
+pub(crate) use crate::region::State;
+pub(crate) use layout::{BLOCK_BYTES, Header, LINE, Layout, NotAHeap, Word};
 pub(crate) use pages::{HeapPages, defect};
 
 use std::ptr::NonNull;
 
-use duramen_pmem::{Domain, Mode, PmemError, Region, RegionOptions, Source, Survive, Timing};
+use duramen_pmem::{Domain, Mode, PmemError, Region, Source, Survive, Timing};
 use duramen_sync::Striped;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{Gsn, PAGE_SIZE, PageId};
@@ -21,6 +22,7 @@ use duramen_types::{Gsn, PAGE_SIZE, PageId};
 use crate::error::{Error, Result};
 use crate::options::HeapOptions;
 use crate::page;
+use crate::region::{RegionPlace, word_of};
 use layout::FIXED;
 
 /// The length of a region is a multiple of this.
@@ -40,48 +42,10 @@ impl Heap {
     /// Checks that a new heap could be made, before anything is made.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] if the source holds something else, or a heap in use, or if the
-    /// directory of its file does not exist.
+    /// As [`RegionPlace::check_new`].
     pub(crate) fn check_new(options: &HeapOptions, batch_bytes: u64) -> Result<()> {
-        match &options.source {
-            Source::File(path) if path.parent().is_some_and(|home| !home.as_os_str().is_empty() && !home.exists()) => {
-                let path = path.display();
-                Err(invalid(format!("the directory of the heap `{path}` does not exist; create it")))
-            }
-            // Whether memory survives what it must can be found out only with a file.
-            Source::File(path) if !path.exists() => {
-                let tried = open_region(options, BLOCK_BYTES, Mode::Create).map(drop);
-                // The file of another program that was quicker stays.
-                if matches!(tried, Ok(()) | Err(PmemError::NotDurable { .. })) {
-                    let _ = std::fs::remove_file(path);
-                }
-                Ok(tried?)
-            }
-            _ => Self::unused(options, batch_bytes).map(drop),
-        }
-    }
-
-    /// Opens the region of a new heap that must not be in use.
-    fn unused(options: &HeapOptions, batch_bytes: u64) -> Result<Region> {
         let layout = Layout::of_new(options.bytes, options.journal_bytes, batch_bytes);
-        let region = match open_region(options, layout.bytes(), Mode::Create) {
-            // Nothing can be in a file that did not exist.
-            Ok(region) if matches!(options.source, Source::File(_)) => return Ok(region),
-            Err(PmemError::AlreadyExists { .. }) => {
-                match open_region(options, layout.bytes(), Mode::OpenOrCreate) {
-                    // What an interrupted creation left may be too short, and is not made longer
-                    // before it is known to be that.
-                    Err(PmemError::TooSmall { len, .. }) if len >= BLOCK_BYTES => {
-                        check_unused(&open_region(options, len / MAPPED * MAPPED, Mode::Open)?)?;
-                        open_region(options, layout.bytes(), Mode::Grow)?
-                    }
-                    region => region?,
-                }
-            }
-            region => region?,
-        };
-        check_unused(&region)?;
-        Ok(region)
+        place(options).check_new(layout.bytes())
     }
 
     /// Makes a heap for a new database. It is in use after [`Heap::set`] has set its state.
@@ -89,8 +53,8 @@ impl Heap {
     /// # Errors
     /// As [`Heap::check_new`], and those of the system.
     pub(crate) fn create(options: &HeapOptions, batch_bytes: u64, database: [u8; 16], scheme: u8) -> Result<Self> {
-        let region = Self::unused(options, batch_bytes)?;
         let layout = Layout::of_new(options.bytes, options.journal_bytes, batch_bytes);
+        let region = place(options).unused(layout.bytes())?;
         let header = Header { database, scheme, blocks: layout.blocks, batch_bytes };
         let heap = Self::of_region(region, options, header, layout);
         // A crash may leave any part of this, but not a state beyond `BeingMade`. Nothing else is
@@ -275,27 +239,12 @@ impl Heap {
     }
 }
 
-fn open_region(options: &HeapOptions, len: u64, mode: Mode) -> Result<Region, PmemError> {
-    Region::open(
-        &options.source,
-        &RegionOptions {
-            len: len.next_multiple_of(MAPPED),
-            mode,
-            ring_from: None,
-            domain: options.domain,
-            survive: options.survive,
-            stated: options.stated,
-            placement: options.placement,
-            populate: false,
-            timing: options.timing,
-        },
-    )
+fn place(options: &HeapOptions) -> RegionPlace<'_> {
+    RegionPlace::of_heap(options, layout::magic_word(), FIXED)
 }
 
-fn word_of(region: &Region, at: u64) -> u64 {
-    let mut bytes = [0; 8];
-    region.read(at, &mut bytes);
-    u64::from_le_bytes(bytes)
+fn open_region(options: &HeapOptions, len: u64, mode: Mode) -> Result<Region, PmemError> {
+    place(options).open(len, mode)
 }
 
 /// Reads the header of a heap: the part that never changes, the state, and the number of pages.
@@ -308,37 +257,6 @@ fn read_header(region: &Region) -> Result<(Header, State, u64)> {
     Ok((header, state, word_of(region, Word::Pages as u64)))
 }
 
-/// Checks that a region may be made a heap: it is blank, or what the interrupted making of a heap
-/// left.
-fn check_unused(region: &Region) -> Result<()> {
-    let refused = |what: &str, remedy: &str| Err(invalid(format!("`{}` {what}; {remedy}", region.location())));
-    if word_of(region, 0) == layout::magic_word() {
-        return match State::from_word(word_of(region, Word::State as u64)) {
-            Some(State::Blank | State::BeingMade) => Ok(()),
-            _ => refused("is the heap of a database", "open that database, or name another file"),
-        };
-    }
-    let mut bytes = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < region.len() {
-        let part = &mut bytes[..(region.len() - at).min(1 << 20) as usize];
-        region.read(at, part);
-        if at == 0 {
-            // A torn header: its first word is missing, and nothing was stored behind it.
-            part[8..FIXED].fill(0);
-        }
-        if part.iter().any(|byte| *byte != 0) {
-            return refused("holds something else", "name a file that does not exist, or one of zeros");
-        }
-        at += 1 << 20;
-    }
-    Ok(())
-}
-
 fn corrupt(file: &str, reason: &str) -> Error {
     Error::Corrupt { file: file.to_owned(), offset: 0, page: None, reason: reason.to_owned() }
-}
-
-fn invalid(reason: String) -> Error {
-    Error::InvalidOption { option: "scheme", reason }
 }

@@ -28,16 +28,8 @@ pub(super) const FIRST_TXN: TxnId = TxnId::new(1);
 pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<()> {
     let database = new_identity(disk);
 
-    let data = disk.open(DATA, OpenMode::CreateNew)?;
-    data.allocate(INITIAL_PAGES * PAGE_SIZE as u64)?;
-    let mut bitmap = blank_bitmap(0);
-    bitmap::set(&mut bitmap.page_mut(), CATALOG.root.get() as u32, true).expect("the bitmap is blank");
-    let tag = DatabaseTag::of(&database);
-    write_page(&*data, bitmap::bitmap_page(0), &bitmap, tag)?;
-    write_page(&*data, CATALOG.root, &empty_root(CATALOG.root, CATALOG.table), tag)?;
     let stamp = Stamp { database, generation: 1 };
-    stamp.write(&*data)?;
-    data.sync()?;
+    create_data(disk, stamp)?;
     for name in [DOUBLE_WRITE, VERSIONS] {
         disk.open(name, OpenMode::CreateNew)?;
     }
@@ -71,6 +63,19 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
     };
     ControlFile::create(disk, control)?;
     Ok(())
+}
+
+/// Creates the data file, durably: with an allocation bitmap, an empty catalog, and this stamp.
+pub(super) fn create_data(disk: &dyn Disk, stamp: Stamp) -> Result<()> {
+    let data = disk.open(DATA, OpenMode::CreateNew)?;
+    data.allocate(INITIAL_PAGES * PAGE_SIZE as u64)?;
+    let mut bitmap = blank_bitmap(0);
+    bitmap::set(&mut bitmap.page_mut(), CATALOG.root.get() as u32, true).expect("the bitmap is blank");
+    let tag = DatabaseTag::of(&stamp.database);
+    write_page(&*data, bitmap::bitmap_page(0), &bitmap, tag)?;
+    write_page(&*data, CATALOG.root, &empty_root(CATALOG.root, CATALOG.table), tag)?;
+    stamp.write(&*data)?;
+    Ok(data.sync()?)
 }
 
 fn write_page(data: &dyn File, id: PageId, page: &[u8], database: DatabaseTag) -> Result<()> {

@@ -11,6 +11,7 @@
 mod create;
 pub(crate) mod files;
 mod in_heap;
+mod in_pcm;
 mod marker;
 mod parts;
 mod start;
@@ -28,6 +29,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
 use crate::options::{Options, Scheme};
+use crate::pcm::Pcm;
 use create::create;
 use files::{CREATING, DATA, DOUBLE_WRITE, LOG, TIER, TIER_NEW, TIER_PAGES, clear};
 use marker::{is_marker, mark};
@@ -63,6 +65,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
                 Scheme::InPlace(heap) | Scheme::NvramGroupCommit(heap, _) => {
                     Heap::check_new(heap, options.scheme.batch_bytes())?
                 }
+                Scheme::PcmLogging(pcm) => Pcm::check_new(pcm)?,
             }
             if let Some(archive) = &options.archive {
                 archive.made()?;
@@ -78,6 +81,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
                 Scheme::InPlace(heap) | Scheme::NvramGroupCommit(heap, _) => {
                     in_heap::create(&*disk, heap, &options.scheme)?
                 }
+                Scheme::PcmLogging(pcm) => in_pcm::create(&*disk, pcm)?,
             }
             disk.remove(CREATING)?;
             disk.sync_directory("")?;
@@ -93,6 +97,9 @@ pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING, TIER, TIER_NEW, TIER_PAGES];
     if let Some(heap) = options.scheme.heap() {
         return in_heap::check_place(home, heap, options.scheme.batch_bytes(), &files);
+    }
+    if let Scheme::PcmLogging(pcm) = &options.scheme {
+        return in_pcm::check_place(home, pcm, &files);
     }
     let named = match &options.log_device {
         LogDevice::Nvm(nvm) => nvm.further.len() + 1,
@@ -111,10 +118,12 @@ enum State {
 
 fn state_of(disk: &dyn Disk, scheme: &Scheme) -> Result<State> {
     if disk.exists(CONTROL)? {
-        if ControlFile::open(disk)?.control.scheme != SchemeId::Wal {
-            return Ok(State::Database);
-        }
-        for (name, what) in [(DATA, "data file"), (DOUBLE_WRITE, "double-write area"), (LOG, "log directory")] {
+        let parts: &[(&str, &str)] = match ControlFile::open(disk)?.control.scheme {
+            SchemeId::Wal => &[(DATA, "data file"), (DOUBLE_WRITE, "double-write area"), (LOG, "log directory")],
+            SchemeId::PcmLogging => &[(DATA, "data file")],
+            SchemeId::InPlace | SchemeId::NvramGroupCommit => &[],
+        };
+        for (name, what) in parts {
             if !disk.exists(name)? {
                 return Err(Error::NotADatabase {
                     path: disk.location().into(),
@@ -140,6 +149,9 @@ fn state_of(disk: &dyn Disk, scheme: &Scheme) -> Result<State> {
         // A crash while a new heap was tried has left it. `Heap::check_new` tells whether it is one
         // in use.
         found.retain(|name| !in_heap::is_heap(&home, name, heap));
+    }
+    if let (Scheme::PcmLogging(pcm), Some(home)) = (scheme, disk.directory()) {
+        found.retain(|name| !in_pcm::is_region(&home, name, pcm));
     }
     if disk.exists(LOG)? {
         found.push(LOG.to_owned());

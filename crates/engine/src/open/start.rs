@@ -3,7 +3,7 @@
 use duramen_io::{Disk, DiskLock};
 use duramen_sync::{Arc, clock};
 
-use super::{in_heap, with_log};
+use super::{in_heap, in_pcm, with_log};
 use crate::checkpoint::control::{ControlFile, SchemeId};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -28,6 +28,7 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_ne
         Scheme::NvramGroupCommit(heap, batches) => {
             in_heap::open_with_batches(heap, *batches, &options, &control_file.control)?
         }
+        Scheme::PcmLogging(pcm) => in_pcm::open(&disk, pcm, &options, &control_file.control)?,
     };
     let mut locks = LockManager::new(LOCK_BUCKETS).with_inheritance(options.lock_inheritance);
     if let Some(limit) = options.lock_wait_limit {

@@ -102,7 +102,7 @@ pub(super) fn open(
         ..PoolConfig::default()
     };
     let tag = DatabaseTag::of(&control.database);
-    let pages = FilePages::new(Arc::clone(&data), tag, double_write, Some(versions), Arc::clone(&rule))?;
+    let pages = FilePages::new(Arc::clone(&data), tag, Some(double_write), Some(versions), Arc::clone(&rule))?;
     let pages: Arc<dyn PageStore> = match tier {
         Some(tier) => Arc::new(TieredPages::new(pages, tier)?),
         None => Arc::new(pages),

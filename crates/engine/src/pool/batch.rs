@@ -9,7 +9,7 @@ use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId};
 use crate::page::{self, DatabaseTag};
 
 /// Largest number of pages in a batch.
-pub(super) const BATCH_PAGES: usize = 128;
+pub(crate) const BATCH_PAGES: usize = 128;
 
 /// Bytes in front of the pages.
 pub(super) const HEADER: usize = BLOCK_SIZE;
@@ -27,7 +27,7 @@ impl Batch {
     const LEN: usize = HEADER + BATCH_PAGES * PAGE_SIZE;
 
     /// Creates an empty batch.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { bytes: AlignedBuf::zeroed(Self::LEN), ids: Vec::with_capacity(BATCH_PAGES) }
     }
 
@@ -47,7 +47,7 @@ impl Batch {
     }
 
     /// Empties the batch.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.ids.clear();
     }
 
@@ -57,14 +57,14 @@ impl Batch {
     }
 
     /// Copies a page into the batch.
-    pub(super) fn push(&mut self, id: PageId, contents: &[u8]) {
+    pub(crate) fn push(&mut self, id: PageId, contents: &[u8]) {
         let start = HEADER + self.ids.len() * PAGE_SIZE;
         self.bytes[start..start + PAGE_SIZE].copy_from_slice(contents);
         self.ids.push(id);
     }
 
     /// Seals every page as one of this database.
-    pub(super) fn seal(&mut self, database: DatabaseTag) {
+    pub(crate) fn seal(&mut self, database: DatabaseTag) {
         for (page, id) in self.bytes[HEADER..].chunks_exact_mut(PAGE_SIZE).zip(&self.ids) {
             assert_eq!(page::page_id(page), *id, "a frame holds another page than it says");
             page::seal(page, database);
@@ -82,7 +82,7 @@ impl Batch {
     }
 
     /// Returns the pages with their bytes.
-    pub(super) fn sealed(&self) -> impl Iterator<Item = (PageId, &[u8])> {
+    pub(crate) fn sealed(&self) -> impl Iterator<Item = (PageId, &[u8])> {
         self.ids.iter().copied().zip(self.bytes[HEADER..].chunks_exact(PAGE_SIZE))
     }
 

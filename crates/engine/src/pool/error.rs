@@ -40,6 +40,14 @@ pub(crate) enum PoolError {
         /// The smallest number of frames allowed.
         minimum: usize,
     },
+    /// Every slot of a PCM region is needed by transactions under way.
+    #[error("the PCM `{location}` has {slots} slots, and transactions under way need all; open it with a larger `bytes`")]
+    PcmFull {
+        /// The region's name.
+        location: String,
+        /// Number of its slots.
+        slots: u32,
+    },
     /// Every page of a heap in persistent memory is in use.
     #[error("the heap `{location}` has {pages} pages, all in use; open it with a larger `bytes` (`--heap-mb`)")]
     HeapFull {
@@ -138,7 +146,7 @@ impl From<PoolError> for Error {
                 option: "pool_bytes",
                 reason: format!("must be at least {minimum} pages, not {frames}"),
             },
-            PoolError::HeapFull { .. } => Self::Full { reason: error.to_string() },
+            PoolError::HeapFull { .. } | PoolError::PcmFull { .. } => Self::Full { reason: error.to_string() },
             PoolError::NoMemory { .. } => Self::Io { reason: error.to_string() },
             PoolError::Poisoned { reason } | PoolError::Log { reason } => Self::Poisoned { reason },
         }

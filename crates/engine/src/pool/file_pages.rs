@@ -26,8 +26,9 @@ pub(crate) struct FilePages {
     /// The database whose pages these are.
     database: DatabaseTag,
     growth: Growth,
-    /// The double-write area. Locked while pages are written there and in place.
-    area: Mutex<Area>,
+    /// The double-write area, unless a store above keeps pages until they are durable in place.
+    /// Locked while pages are written there and in place.
+    area: Mutex<Option<Area>>,
     /// The lowest version that each page can have on disk, if versions are tracked.
     versions: Option<Versions>,
     /// End of the log when this value was made: no page that was on disk then is newer.
@@ -37,19 +38,20 @@ pub(crate) struct FilePages {
 
 impl FilePages {
     /// Uses `data` of this database, with `doublewrite` as its double-write area. The pages of that
-    /// area must have been put back ([`FoundArea`](super::FoundArea)).
+    /// area must have been put back ([`FoundArea`](super::FoundArea)). Without an area the caller
+    /// keeps each page that it writes until it is durable, and a torn one is never read.
     ///
     /// # Errors
     /// Those of the disk.
     pub(crate) fn new(
         data: Arc<dyn File>,
         database: DatabaseTag,
-        doublewrite: Arc<dyn File>,
+        doublewrite: Option<Arc<dyn File>>,
         versions: Option<Versions>,
         wal_rule: Arc<dyn WalRule>,
     ) -> Result<Self, PoolError> {
         Ok(Self {
-            area: Mutex::new(Area::new(doublewrite)?),
+            area: Mutex::new(doublewrite.map(Area::new).transpose()?),
             growth: Growth::new(data.len()?),
             versions,
             log_end: wal_rule.end(),
@@ -60,8 +62,10 @@ impl FilePages {
     }
 
     /// Writes pages for which the area has space.
-    fn write_at_once(&self, area: &Area, batch: &mut Batch) -> Result<(), PoolError> {
-        if !planted!(SkipDoubleWrite) {
+    fn write_at_once(&self, area: Option<&Area>, batch: &mut Batch) -> Result<(), PoolError> {
+        if let Some(area) = area
+            && !planted!(SkipDoubleWrite)
+        {
             area.write(batch)?;
         }
         self.data.write_batch(&batch.in_place())?;
@@ -79,7 +83,7 @@ impl FilePages {
     }
 
     /// Returns the database whose pages these are.
-    pub(super) fn database(&self) -> DatabaseTag {
+    pub(crate) fn database(&self) -> DatabaseTag {
         self.database
     }
 
@@ -172,7 +176,7 @@ impl PageStore for FilePages {
     fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
         let mut area = self.area.lock();
         stamp.write(&*self.data)?;
-        area.set_stamp(stamp)
+        area.as_mut().map_or(Ok(()), |area| area.set_stamp(stamp))
     }
 
     fn verify_name(&self) -> Result<(), PoolError> {
@@ -192,12 +196,12 @@ impl PageWriter for FilePages {
     fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
         batch.seal(self.database);
         let mut area = self.area.lock();
-        let room = area.make_room(batch.len())?;
+        let room = area.as_mut().map_or(Ok(batch.len()), |area| area.make_room(batch.len()))?;
         if batch.len() <= room {
-            self.write_at_once(&area, batch)?;
+            self.write_at_once(area.as_ref(), batch)?;
         } else {
             reach(Probe::BatchInParts);
-            batch.parts(room).try_for_each(|mut part| self.write_at_once(&area, &mut part))?;
+            batch.parts(room).try_for_each(|mut part| self.write_at_once(area.as_ref(), &mut part))?;
         }
         drop(area);
         self.note_versions(batch);

@@ -100,6 +100,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock};
 use duramen_types::PageId;
 
+pub(crate) use batch::{BATCH_PAGES, Batch};
 pub(crate) use doublewrite::FoundArea;
 pub(crate) use error::{Damage, Interrupt, PoolError, Restart, broken};
 pub(crate) use file_pages::FilePages;

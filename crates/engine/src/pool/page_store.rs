@@ -117,6 +117,10 @@ pub(crate) trait PageWriter {
     /// Returns the log that must be hardened before its changes reach the store.
     fn wal_rule(&self) -> &dyn WalRule;
 
+    /// Notes that a page was copied, to be given to [`PageWriter::write`] with the other pages of its
+    /// batch. The caller holds the page's latch.
+    fn copied(&self, _id: PageId, _bytes: &[u8]) {}
+
     /// Seals the pages of a batch and writes them. They are durable when the call returns, and each
     /// is whole in the store at any moment, or can be made whole by the next opening. One thread at
     /// a time may call this; it has hardened the log past all the pages' changes.

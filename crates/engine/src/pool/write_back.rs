@@ -175,7 +175,30 @@ impl Pool {
         let Some(parts) = self.write_back_parts() else { return Ok(()) };
         // The list is made only once: pages that are redone meanwhile also become dirty from before
         // `gsn`, and there may be many of them.
-        let mut frames: Vec<FrameId> = self.dirty_before(gsn).map(|(_, frame)| frame).collect();
+        let frames: Vec<FrameId> = self.dirty_before(gsn).map(|(_, frame)| frame).collect();
+        self.flush_frames(parts, frames, gsn)
+    }
+
+    /// Writes those of these pages that may lack a change of a record before `gsn`, as
+    /// [`Pool::flush_before`] does.
+    ///
+    /// # Errors
+    /// As [`Pool::flush_before`].
+    pub(crate) fn flush_pages(&self, pages: impl IntoIterator<Item = PageId>, gsn: Gsn) -> Result<(), PoolError> {
+        self.check_poison()?;
+        let Some(parts) = self.write_back_parts() else { return Ok(()) };
+        let is_before = |frame: &FrameId| self.frames.header(*frame).recovery_gsn.get().is_some_and(|rec| rec < gsn);
+        // A page without a frame was written before it was evicted.
+        let frames = pages.into_iter().filter_map(|page| self.table.get(page)).filter(is_before).collect();
+        self.flush_frames(parts, frames, gsn)
+    }
+
+    fn flush_frames(
+        &self,
+        parts: (&WriteBack, &dyn PageWriter),
+        mut frames: Vec<FrameId>,
+        gsn: Gsn,
+    ) -> Result<(), PoolError> {
         while !frames.is_empty() {
             self.sort_by_page(&mut frames);
             let mut skipped = None;
@@ -274,7 +297,7 @@ impl Pool {
         candidates: &[FrameId],
     ) -> Result<Outcome, PoolError> {
         self.check_poison()?;
-        let (newest, skipped) = self.stage(batch, candidates);
+        let (newest, skipped) = self.stage(writer, batch, candidates);
         let written = batch.frames.len();
         if written == 0 {
             return Ok(Outcome { written, skipped });
@@ -299,7 +322,12 @@ impl Pool {
 
     /// Copies the candidates' pages into the batch, in the order of their page ids if the
     /// candidates are in that order. Returns the largest page GSN, and a page that was skipped.
-    fn stage(&self, batch: &mut Staged, candidates: &[FrameId]) -> (Gsn, Option<FrameId>) {
+    fn stage(
+        &self,
+        writer: &dyn PageWriter,
+        batch: &mut Staged,
+        candidates: &[FrameId],
+    ) -> (Gsn, Option<FrameId>) {
         batch.pages.clear();
         batch.frames.clear();
         let mut newest = Gsn::ZERO;
@@ -320,7 +348,9 @@ impl Pool {
             if header.recovery_gsn.is_dirty() {
                 // SAFETY: the page is latched shared until below.
                 let contents = unsafe { self.frames.bytes(frame) };
-                batch.pages.push(PageId::new(header.page.load(Ordering::Relaxed)), contents);
+                let page = PageId::new(header.page.load(Ordering::Relaxed));
+                batch.pages.push(page, contents);
+                writer.copied(page, contents);
                 batch.frames.push(frame);
                 newest = newest.max(page::gsn(contents));
                 header.recovery_gsn.copied();

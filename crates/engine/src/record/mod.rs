@@ -20,7 +20,7 @@ mod op;
 mod tree;
 mod undo;
 
-pub(crate) use codec::{Malformed, Reader, put_number};
+pub(crate) use codec::{Malformed, Reader, put_bytes, put_number};
 pub(crate) use op::{FlagRun, PageOp, difference};
 pub(crate) use tree::Tree;
 pub(crate) use undo::{DeferredFree, KeyList, Undo};

@@ -26,6 +26,7 @@ mod in_doubt;
 mod malformed;
 mod of_batches;
 mod of_heap;
+mod of_pcm;
 mod on_demand;
 mod parts;
 mod pipeline;
@@ -55,6 +56,7 @@ pub(crate) use background::BackgroundRecovery;
 pub(crate) use host::RecoveryHost;
 pub(crate) use of_batches::recover_batches;
 pub(crate) use of_heap::recover_heap;
+pub(crate) use of_pcm::{LeftByScan, recover_pcm};
 pub(crate) use parts::UndoParts;
 
 /// Brings the pages to the state of the last hardened commit. No other thread uses the database

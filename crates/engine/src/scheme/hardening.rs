@@ -16,6 +16,8 @@ pub(crate) enum Hardening {
     Log(Hardened),
     /// The batch becomes durable.
     Batch(Ticket),
+    /// The scheme has failed, for this reason.
+    Failed(String),
 }
 
 impl Hardening {
@@ -24,6 +26,7 @@ impl Hardening {
         match self {
             Self::Log(hardened) => hardened.is_ready(),
             Self::Batch(ticket) => ticket.is_ready(),
+            Self::Failed(_) => true,
         }
     }
 
@@ -35,6 +38,7 @@ impl Hardening {
         match self {
             Self::Log(hardened) => hardened.wait().map_err(Error::from),
             Self::Batch(ticket) => ticket.wait(),
+            Self::Failed(reason) => Err(Error::Poisoned { reason: reason.clone() }),
         }
     }
 
@@ -44,6 +48,7 @@ impl Hardening {
         match self {
             Self::Log(hardened) => hardened.on_ready(move |outcome| call(outcome.map_err(Error::from))),
             Self::Batch(ticket) => ticket.on_ready(call),
+            Self::Failed(reason) => call(Err(Error::Poisoned { reason })),
         }
     }
 
@@ -52,6 +57,7 @@ impl Hardening {
         match self {
             Self::Log(hardened) => Pin::new(hardened).poll(context).map_err(Error::from),
             Self::Batch(ticket) => ticket.poll(context),
+            Self::Failed(reason) => Poll::Ready(Err(Error::Poisoned { reason: reason.clone() })),
         }
     }
 }

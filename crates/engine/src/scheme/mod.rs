@@ -9,12 +9,14 @@
 //! | [`WalScheme`] | ARIES: a record in the write-ahead log now, the page later |
 //! | [`InPlace`] | a record in the transaction's journal, then the page in a heap in persistent memory, both before the page is unlatched |
 //! | [`GroupCommit`] | with its batch: the changed lines of all transactions go to the heap together |
+//! | [`PcmLogging`] | with its transaction: the pages that it has changed go to persistent memory |
 
 mod batch_acks;
 mod group_commit;
 mod hardening;
 mod in_place;
 mod log_service;
+mod pcm_logging;
 mod wal;
 
 pub(crate) use group_commit::{Batches, FoundBatch, GroupCommit, PastEntry, batches_of, create_log, most_staged};
@@ -24,6 +26,7 @@ pub(crate) use in_place::{
     system_journals,
 };
 pub(crate) use log_service::LogService;
+pub(crate) use pcm_logging::PcmLogging;
 pub(crate) use wal::WalScheme;
 
 use std::fmt;
@@ -32,7 +35,7 @@ use duramen_types::{Gsn, LogAddress, TxnId};
 use duramen_wal::{Inserted, NewRecord};
 
 use crate::error::Result;
-use crate::metrics::HeapMetrics;
+use crate::metrics::{HeapMetrics, PcmMetrics};
 use crate::pool::Exclusive;
 
 /// The place that takes all records of one transaction: for the write-ahead log, one of several
@@ -168,6 +171,17 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
 
     /// Returns the counters of the heap, if the scheme has one.
     fn heap(&self) -> Option<HeapMetrics>;
+
+    /// Returns the counters of the PCM region, if the scheme has one.
+    fn pcm(&self) -> Option<PcmMetrics> {
+        None
+    }
+
+    /// Returns whether less than half of the space is free that transactions under way have, and
+    /// committed ones with deferred frees to do. A log makes space in other ways.
+    fn lacks_space(&self) -> bool {
+        self.heap().is_some_and(|heap| heap.journal_bytes_free < heap.journal_bytes / 2)
+    }
 
     /// Returns the failure that put the scheme out of service.
     fn failure(&self) -> Option<String>;

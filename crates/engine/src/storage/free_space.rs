@@ -98,6 +98,11 @@ impl Space {
         Ok(())
     }
 
+    /// Takes it that so many groups have a bitmap, where a scheme knows the number: no page is read.
+    pub(crate) fn resume(&self, groups: u64) {
+        self.groups.store(groups, Ordering::Release);
+    }
+
     /// Finds a free page, and latches its bitmap so that no other thread finds it. Also extends the
     /// data file for the page: a full disk is an error now and not when the page is written.
     /// Ordinary work leaves some pages for rollbacks, which may have to split a page, too.

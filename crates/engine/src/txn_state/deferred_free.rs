@@ -183,8 +183,8 @@ impl Freeing<'_> {
     /// it, when no snapshot needs the pages: now, or in [`Self::retry_deferred_frees`].
     pub(crate) fn free_when_due(&self, mut log: TxnLog, frees: Vec<DeferredFree>, at: Gsn) {
         let scheme = &*self.store.scheme;
-        if !self.is_due(at) && self.lacks_journals() {
-            // Until it has ended, the transaction keeps a part of the journals.
+        if !self.is_due(at) && self.store.scheme.lacks_space() {
+            // Until it has ended, the transaction keeps a part of that space.
             while self.versions.is_needed(at) && self.versions.end_oldest() {}
             if !self.is_due(at) {
                 scheme.hurry_hardening(at);
@@ -208,11 +208,6 @@ impl Freeing<'_> {
     /// Returns whether no snapshot needs what a commit at this position has replaced.
     fn is_due(&self, at: Gsn) -> bool {
         at <= self.versions.reclaimable() || planted!(ChainFreedUnderSnapshot)
-    }
-
-    /// Returns whether a heap has less than half of its journals free.
-    fn lacks_journals(&self) -> bool {
-        self.store.scheme.heap().is_some_and(|heap| heap.journal_bytes_free < heap.journal_bytes / 2)
     }
 
     /// Carries out some deferred frees that no snapshot needs any more, for a transaction that has

@@ -127,7 +127,7 @@ impl<D: Disk> Fixture<D> {
         let doublewrite = disk.open("doublewrite", OpenMode::Existing)?;
         put_back(&*data, &*doublewrite)?;
         let database = crate::page::DatabaseTag::of(&[3; 16]);
-        let store = FilePages::new(data, database, doublewrite, None, Arc::clone(&log) as Arc<dyn WalRule>)?;
+        let store = FilePages::new(data, database, Some(doublewrite), None, Arc::clone(&log) as Arc<dyn WalRule>)?;
         Ok(Self { pool: Self::pool(config, Arc::new(store), &log)?, disk, log, memory: None })
     }
 

@@ -41,7 +41,7 @@ fn above_file(disk: &SimDisk, tier: FoundTier) -> TieredPages {
     data.allocate(401 * PAGE_SIZE as u64).unwrap();
     let versions = Versions::open(open(disk, "versions"), [3; 16], data.len().unwrap()).unwrap();
     let file =
-        FilePages::new(data, DatabaseTag::of(&[3; 16]), open(disk, "doublewrite"), Some(versions), Arc::new(NoLog))
+        FilePages::new(data, DatabaseTag::of(&[3; 16]), Some(open(disk, "doublewrite")), Some(versions), Arc::new(NoLog))
             .unwrap();
     disk.sync_directory("").unwrap();
     TieredPages::new(file, tier).unwrap()
@@ -112,7 +112,7 @@ fn a_drained_tier_is_needed_no_more() {
     let file = FilePages::new(
         disk.open("data", OpenMode::Existing).unwrap(),
         DatabaseTag::of(&[3; 16]),
-        disk.open("doublewrite", OpenMode::Existing).unwrap(),
+        Some(disk.open("doublewrite", OpenMode::Existing).unwrap()),
         None,
         Arc::new(NoLog),
     )

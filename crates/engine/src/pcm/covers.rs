@@ -1,0 +1,276 @@
+//! Covers: what keys and pages were before transactions under way changed them.
+//!
+//! Transactions lock keys and share pages, so a page that becomes durable may have changes of
+//! several transactions that have not committed. Its slot says for each of them what was there
+//! before: its *cover*. While the transaction is listed, the cover counts and not the page; when it
+//! is not listed any more, the page counts. (The paper locks pages, and discards those of
+//! transactions that have not committed.)
+//!
+//! [`Covers`] has them in DRAM, by key: one for each key, because a key has one writer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+
+use duramen_sync::Mutex;
+use duramen_types::{PageId, TableId, planted};
+
+use super::active::Xid;
+use crate::page::{self, Node, PageType, SlotFlags, bitmap};
+use crate::record::{Malformed, Reader, Tree, Undo, put_bytes, put_number};
+
+/// The committed state of a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Before {
+    /// There is no record with this key.
+    Absent,
+    /// The record has this value.
+    Value { flags: SlotFlags, bytes: Vec<u8> },
+}
+
+/// What a transaction has changed, and what was there before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Cover {
+    /// A record of a leaf.
+    Key { xid: Xid, tree: Tree, key: Vec<u8>, before: Before },
+    /// An allocated page, in an allocation bitmap: it was free.
+    Page { xid: Xid, page: PageId },
+}
+
+const ABSENT: u8 = 1;
+const VALUE: u8 = 2;
+const PAGE: u8 = 3;
+
+impl Cover {
+    /// Returns the transaction.
+    pub(crate) fn xid(&self) -> Xid {
+        match self {
+            Self::Key { xid, .. } | Self::Page { xid, .. } => *xid,
+        }
+    }
+
+    /// Appends this to the covers of a page.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Key { xid, tree, key, before } => encode_key(out, *xid, *tree, key, before),
+            Self::Page { xid, page } => encode_page(out, *xid, *page),
+        }
+    }
+
+    /// Reads all covers of a page.
+    pub(super) fn decode_all(bytes: &[u8]) -> Result<Vec<Self>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let mut covers = Vec::new();
+        while !reader.is_empty() {
+            let (kind, xid) = (reader.byte()?, Xid(reader.number()?));
+            if kind == PAGE {
+                covers.push(Self::Page { xid, page: PageId::new(reader.number()?) });
+                continue;
+            }
+            let tree = Tree { root: PageId::new(reader.number()?), table: TableId::new(reader.small()?) };
+            let key = reader.bytes()?.to_vec();
+            let before = match kind {
+                ABSENT => Before::Absent,
+                VALUE => {
+                    let flags = SlotFlags::from_bits(reader.small()?);
+                    Before::Value { flags, bytes: reader.bytes()?.to_vec() }
+                }
+                _ => return Err(Malformed),
+            };
+            covers.push(Self::Key { xid, tree, key, before });
+        }
+        Ok(covers)
+    }
+}
+
+fn encode_key(out: &mut Vec<u8>, xid: Xid, tree: Tree, key: &[u8], before: &Before) {
+    out.push(if *before == Before::Absent { ABSENT } else { VALUE });
+    put_number(out, xid.0);
+    put_number(out, tree.root.get());
+    put_number(out, tree.table.get().into());
+    put_bytes(out, key);
+    if let Before::Value { flags, bytes } = before {
+        put_number(out, flags.bits().into());
+        put_bytes(out, bytes);
+    }
+}
+
+fn encode_page(out: &mut Vec<u8>, xid: Xid, page: PageId) {
+    out.push(PAGE);
+    put_number(out, xid.0);
+    put_number(out, page.get());
+}
+
+/// The covers of a page, as its slot gets them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct CoversOfPage {
+    pub(crate) bytes: Vec<u8>,
+    /// The transactions, each once.
+    pub(crate) xids: Vec<Xid>,
+}
+
+impl CoversOfPage {
+    fn note(&mut self, xid: Xid) {
+        if !self.xids.contains(&xid) {
+            self.xids.push(xid);
+        }
+    }
+}
+
+/// The covers of all transactions under way.
+#[derive(Debug, Default)]
+pub(crate) struct Covers(Mutex<Index>);
+
+#[derive(Debug, Default)]
+struct Index {
+    tables: HashMap<TableId, BTreeMap<Vec<u8>, KeyCover>>,
+    pages: BTreeMap<PageId, Xid>,
+}
+
+#[derive(Debug)]
+struct KeyCover {
+    xid: Xid,
+    tree: Tree,
+    before: Before,
+}
+
+/// What a transaction has a cover for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Covered {
+    Key(TableId, Vec<u8>),
+    Page(PageId),
+}
+
+impl Covers {
+    /// Notes what a change has replaced in a page, which the caller holds exclusively. The page is
+    /// changed already, and `undo` takes the change back. Returns what the cover is for and about
+    /// how many bytes it takes, unless the transaction has changed the same before.
+    pub(crate) fn note(&self, xid: Xid, leaf: Option<&[u8]>, undo: Undo<'_>) -> Option<(Covered, usize)> {
+        let (tree, key, before) = match undo {
+            Undo::Allocate { page } => {
+                self.0.lock().pages.insert(page, xid);
+                return Some((Covered::Page(page), 24));
+            }
+            Undo::Insert { tree, key } => (tree, key, None),
+            Undo::Change { tree, key, at, remove, add, flags } => {
+                (tree, key, Some((usize::from(at), usize::from(remove), add, flags)))
+            }
+        };
+        let mut index = self.0.lock();
+        let table = index.tables.entry(tree.table).or_default();
+        if table.get(key).is_some_and(|cover| cover.xid == xid) {
+            return None;
+        }
+        let before = match before {
+            // A ghost is a record that is not there.
+            None => Before::Absent,
+            Some((.., flags)) if flags.contains(SlotFlags::GHOST) => Before::Absent,
+            Some((at, remove, add, flags)) => {
+                let node = Node(leaf.expect("a change of a record is one of a leaf"));
+                let (slot, is_there) = node.lower_bound(key);
+                assert!(is_there, "a record that was just changed is in its leaf");
+                let value = node.value(slot);
+                Before::Value { flags, bytes: [&value[..at], add, &value[at + remove..]].concat() }
+            }
+        };
+        let bytes = if let Before::Value { bytes, .. } = &before { bytes.len() } else { 0 };
+        let len = key.len() + bytes + 40;
+        table.insert(key.to_vec(), KeyCover { xid, tree, before });
+        Some((Covered::Key(tree.table, key.to_vec()), len))
+    }
+
+    /// Notes a cover that recovery has found.
+    pub(crate) fn resume(&self, cover: Cover) -> Covered {
+        let mut index = self.0.lock();
+        match cover {
+            Cover::Key { xid, tree, key, before } => {
+                index.tables.entry(tree.table).or_default().insert(key.clone(), KeyCover { xid, tree, before });
+                Covered::Key(tree.table, key)
+            }
+            Cover::Page { xid, page } => {
+                index.pages.insert(page, xid);
+                Covered::Page(page)
+            }
+        }
+    }
+
+    /// Forgets a cover of a transaction.
+    pub(crate) fn forget(&self, xid: Xid, covered: &Covered) {
+        let mut index = self.0.lock();
+        match covered {
+            Covered::Key(table, key) => {
+                let Some(keys) = index.tables.get_mut(table) else { return };
+                if keys.get(key).is_some_and(|cover| cover.xid == xid) {
+                    keys.remove(key);
+                }
+                if keys.is_empty() {
+                    index.tables.remove(table);
+                }
+            }
+            Covered::Page(page) => {
+                if index.pages.get(page) == Some(&xid) {
+                    index.pages.remove(page);
+                }
+            }
+        }
+    }
+
+    /// Returns the covers of a page, which the caller holds latched.
+    pub(crate) fn of_page(&self, bytes: &[u8]) -> CoversOfPage {
+        let mut covers = CoversOfPage::default();
+        if planted!(CoverForgotten) {
+            return covers;
+        }
+        match page::page_type(bytes) {
+            Some(PageType::Leaf) => {
+                let node = Node(bytes);
+                let index = self.0.lock();
+                let Some(keys) = index.tables.get(&page::table_id(bytes)) else { return covers };
+                let lower = node.lower_fence().map_or(Bound::Unbounded, Bound::Excluded);
+                let upper = node.upper_fence().map_or(Bound::Unbounded, Bound::Included);
+                for (key, cover) in keys.range::<[u8], _>((lower, upper)) {
+                    encode_key(&mut covers.bytes, cover.xid, cover.tree, key, &cover.before);
+                    covers.note(cover.xid);
+                }
+            }
+            Some(PageType::Bitmap) => {
+                let (group, _) = bitmap::locate(page::page_id(bytes));
+                let (first, behind) = (bitmap::page_at(group, 0), bitmap::page_at(group + 1, 0));
+                for (page, xid) in self.0.lock().pages.range(first..behind) {
+                    encode_page(&mut covers.bytes, *xid, *page);
+                    covers.note(*xid);
+                }
+            }
+            _ => {}
+        }
+        covers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn covers_round_trip_and_cut_ones_are_malformed() {
+        let tree = Tree { root: PageId::new(7), table: TableId::new(3) };
+        let value = Before::Value { flags: SlotFlags::OVERFLOW, bytes: b"old".to_vec() };
+        let covers = vec![
+            Cover::Key { xid: Xid(1 << 40), tree, key: b"a".to_vec(), before: Before::Absent },
+            Cover::Key { xid: Xid(5), tree, key: b"bc".to_vec(), before: value },
+            Cover::Page { xid: Xid(6), page: PageId::new(1 << 33) },
+        ];
+        let mut bytes = Vec::new();
+        covers.iter().for_each(|cover| cover.encode(&mut bytes));
+        assert_eq!(Cover::decode_all(&bytes), Ok(covers.clone()));
+        let whole: Vec<usize> = (0..=covers.len())
+            .map(|count| {
+                let mut part = Vec::new();
+                covers[..count].iter().for_each(|cover| cover.encode(&mut part));
+                part.len()
+            })
+            .collect();
+        for cut in (0..bytes.len()).filter(|cut| !whole.contains(cut)) {
+            assert_eq!(Cover::decode_all(&bytes[..cut]), Err(Malformed), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Which page is in which slot, and which slots are free. In DRAM only: recovery makes it anew.
+
+use std::collections::HashMap;
+
+use duramen_types::{Gsn, PageId};
+
+use super::active::Xid;
+use super::covers::CoversOfPage;
+use super::layout::Slot;
+
+/// A page in the region.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Held {
+    pub(super) slot: Slot,
+    /// The slots with more covers.
+    pub(super) more: Vec<Slot>,
+    pub(super) gsn: Gsn,
+    /// The transactions that the page has covers of.
+    pub(super) xids: Vec<Xid>,
+    /// When the page was written or read last.
+    used: u64,
+}
+
+/// The map.
+#[derive(Debug, Default)]
+pub(super) struct Map {
+    pages: HashMap<PageId, Held>,
+    free: Vec<Slot>,
+    /// Slots that have been replaced, but are not durably free.
+    replaced: Vec<Slot>,
+    /// Pages that were copied from their frames and are not written yet, with the covers that they
+    /// had then.
+    in_flight: HashMap<PageId, CoversOfPage>,
+    time: u64,
+}
+
+impl Map {
+    /// Returns the place of a page.
+    pub(super) fn get(&self, page: PageId) -> Option<&Held> {
+        self.pages.get(&page)
+    }
+
+    /// Returns the number of pages.
+    pub(super) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Notes that a page was read.
+    pub(super) fn touch(&mut self, page: PageId) {
+        self.time += 1;
+        if let Some(held) = self.pages.get_mut(&page) {
+            held.used = self.time;
+        }
+    }
+
+    /// Returns the number of free slots.
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Takes a free slot.
+    pub(super) fn take(&mut self) -> Option<Slot> {
+        self.free.pop()
+    }
+
+    /// Notes that slots are durably free.
+    pub(super) fn give(&mut self, slots: impl IntoIterator<Item = Slot>) {
+        self.free.extend(slots);
+    }
+
+    /// Puts a page into a slot. Its slots until then are replaced.
+    pub(super) fn install(&mut self, page: PageId, slots: (Slot, Vec<Slot>), gsn: Gsn, xids: Vec<Xid>) {
+        self.time += 1;
+        let held = Held { slot: slots.0, more: slots.1, gsn, xids, used: self.time };
+        if let Some(before) = self.pages.insert(page, held) {
+            self.replaced.push(before.slot);
+            self.replaced.extend(before.more);
+        }
+    }
+
+    /// Takes the slots that have been replaced.
+    pub(super) fn take_replaced(&mut self) -> Vec<Slot> {
+        std::mem::take(&mut self.replaced)
+    }
+
+    /// Notes that a copy of a page is to be written, with these covers. Until then the page must not
+    /// leave: the copy may be older than what is here, which can be seen only while it is here.
+    pub(super) fn announce(&mut self, page: PageId, covers: CoversOfPage) {
+        self.in_flight.insert(page, covers);
+    }
+
+    /// Returns the covers of a copy.
+    pub(super) fn announced(&self, page: PageId) -> CoversOfPage {
+        self.in_flight.get(&page).cloned().unwrap_or_default()
+    }
+
+    /// Notes that all copies are written.
+    pub(super) fn end_announcements(&mut self) {
+        self.in_flight.clear();
+    }
+
+    /// Returns up to `count` pages that have no cover of an active transaction, the coldest first.
+    pub(super) fn coldest(&self, count: usize, is_active: impl Fn(Xid) -> bool) -> Vec<(PageId, Held)> {
+        let may_leave =
+            |page: &PageId, held: &Held| !self.in_flight.contains_key(page) && !held.xids.iter().any(|xid| is_active(*xid));
+        let mut pages: Vec<(u64, PageId)> =
+            self.pages.iter().filter(|(page, held)| may_leave(page, held)).map(|(page, held)| (held.used, *page)).collect();
+        if pages.len() > count && count > 0 {
+            pages.select_nth_unstable(count - 1);
+            pages.truncate(count);
+        }
+        pages.sort_unstable_by_key(|(_, page)| *page);
+        pages.into_iter().map(|(_, page)| (page, self.pages[&page].clone())).collect()
+    }
+
+    /// Removes a page, if it is still in this slot; returns its slots.
+    pub(super) fn remove(&mut self, page: PageId, slot: Slot) -> Vec<Slot> {
+        if self.pages.get(&page).is_none_or(|held| held.slot != slot) {
+            return Vec::new();
+        }
+        let held = self.pages.remove(&page).expect("it was just found");
+        std::iter::once(held.slot).chain(held.more).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_cold_pages_without_active_transactions_leave() {
+        let mut map = Map::default();
+        map.give((0..6).map(Slot));
+        for page in 1..5 {
+            let slot = map.take().unwrap();
+            let xids = if page == 2 { vec![Xid(7)] } else { Vec::new() };
+            map.install(PageId::new(page), (slot, Vec::new()), Gsn::new(page), xids);
+        }
+        map.touch(PageId::new(1));
+        map.announce(PageId::new(4), CoversOfPage::default());
+        let coldest = |map: &Map, active: u64| -> Vec<u64> {
+            map.coldest(1, |xid| xid.0 == active).iter().map(|(page, _)| page.get()).collect()
+        };
+        assert_eq!(coldest(&map, 7), [3]);
+        assert_eq!(coldest(&map, 8), [2]);
+        let slot = map.get(PageId::new(3)).unwrap().slot;
+        assert_eq!(map.remove(PageId::new(3), Slot(99)), []);
+        assert_eq!(map.remove(PageId::new(3), slot), [slot]);
+        assert_eq!(coldest(&map, 7), [1]);
+        map.end_announcements();
+        assert_eq!(coldest(&map, 7), [4]);
+        assert_eq!((map.free(), map.pages()), (2, 3));
+    }
+
+    #[test]
+    fn the_slots_of_an_earlier_version_are_replaced() {
+        let mut map = Map::default();
+        map.install(PageId::new(1), (Slot(1), vec![Slot(2)]), Gsn::new(1), Vec::new());
+        map.install(PageId::new(1), (Slot(3), Vec::new()), Gsn::new(2), Vec::new());
+        assert_eq!(map.take_replaced(), [Slot(1), Slot(2)]);
+        assert_eq!(map.take_replaced(), []);
+    }
+}

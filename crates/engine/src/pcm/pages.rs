@@ -1,0 +1,442 @@
+//! The pages of a database with a PCM region: in the region, or else in the data file.
+//!
+//! # Writing
+//! Changed pages are dirty in their frames, and the pool writes them here when it needs frames, and
+//! when a transaction ends. A page goes to free slots, with the covers that it had when it was
+//! copied ([`Covers`]); its slots until then are *replaced*. One thread at a time stores to the
+//! region, and each makes durable what it has stored, so no thread relies on a barrier of another.
+//!
+//! | step | stores | barrier |
+//! |---|---|---|
+//! | list, if a transaction of the covers is not listed yet (with [`Barriers::Paper`]) | entries of the list | 1 |
+//! | write | the pages; zeros in the headers of replaced slots | 1 |
+//!
+//! The pages of one structure change are stored under the number of the list's entry 0. It is
+//! replaced, with a barrier, when all of them are durable: until then none of them counts.
+//!
+//! # Replacement
+//! When slots are needed, the coldest pages go to the data file, except for pages with a cover of
+//! a transaction that has not ended:
+//!
+//! 1. The replaced slots are freed durably. Else an older version of a page could count again when
+//!    the newest one is gone.
+//! 2. The pages are written in place, and the data file is synced. A page that is torn then is
+//!    still in the region: there is no double-write area.
+//! 3. Their slots are freed durably.
+//!
+//! [`Barriers::Paper`]: crate::options::Barriers::Paper
+
+use std::fmt;
+
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::{Arc, Mutex};
+use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
+
+use super::active::{Active, Xid};
+use super::covers::{Covers, CoversOfPage};
+use super::image::Image;
+use super::layout::{COVERS_APART, HEADER, Slot, SlotHeader, SlotKind, Word};
+use super::map::{Held, Map};
+use super::{Found, Pcm};
+use crate::metrics::PcmMetrics;
+use crate::page;
+use crate::pool::{BATCH_PAGES, Batch, Damage, FilePages, PageStore, PageWriter, PoolError, Stamp, WalRule};
+
+/// Slots that are kept for what must go on when all others are in use: recovery.
+const KEPT: usize = 2;
+
+/// Slots that any region can give to pages that are written at once.
+const AT_ONCE: usize = 8;
+
+/// The pages.
+pub(crate) struct PcmPages {
+    pcm: Arc<Pcm>,
+    pub(crate) active: Active,
+    pub(crate) covers: Covers,
+    file: FilePages,
+    map: Mutex<Map>,
+    /// Locked while something is stored to the region or leaves it.
+    storing: Mutex<Storing>,
+    counters: Counters,
+}
+
+struct Storing {
+    /// The pages that go to the data file.
+    leaving: Batch,
+}
+
+#[derive(Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    written: AtomicU64,
+    written_back: AtomicU64,
+    groups: AtomicU64,
+}
+
+/// The clock as the pool needs it: there is no log to harden.
+#[derive(Debug)]
+pub(crate) struct Clock(pub(crate) Arc<Pcm>);
+
+impl WalRule for Clock {
+    fn harden(&self, _gsn: Gsn) -> Result<(), PoolError> {
+        Ok(())
+    }
+
+    fn end(&self) -> Gsn {
+        Gsn::new(self.0.now() + 1)
+    }
+}
+
+impl PcmPages {
+    /// The pages that recovery has found in the region, above the data file.
+    pub(crate) fn new(pcm: Arc<Pcm>, file: FilePages, found: Found) -> Self {
+        let Found { map, active, .. } = found;
+        Self {
+            pcm,
+            active,
+            covers: Covers::default(),
+            file,
+            map: Mutex::new(map),
+            storing: Mutex::new(Storing { leaving: Batch::new() }),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Stores a structure change: the pages count together or not at all. They are durable when
+    /// this returns.
+    ///
+    /// # Errors
+    /// Those of the data file when pages have to leave for these; [`PoolError::PcmFull`].
+    pub(crate) fn write_together(&self, images: &[Image<'_>]) -> Result<(), PoolError> {
+        let mut storing = self.storing.lock();
+        if let [_] = images {
+            return self.put(&mut storing, images, Xid::default());
+        }
+        self.make_room(&mut storing, images.iter().map(|image| 1 + image.more()).sum())?;
+        self.put(&mut storing, images, self.active.current(0))?;
+        let next = self.active.unlist(&self.pcm, 0);
+        self.pcm.barrier();
+        self.active.begin_next(next);
+        self.counters.groups.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends the transaction of an entry: what it has changed counts from now on. The pages that it
+    /// has changed are durable here as they are now.
+    pub(crate) fn end(&self, entry: u32) {
+        let _storing = self.storing.lock();
+        let next = self.active.unlist(&self.pcm, entry);
+        self.pcm.barrier();
+        self.active.begin_next(next);
+    }
+
+    /// Stores the deferred frees of a transaction that is about to commit; returns their slots.
+    ///
+    /// # Errors
+    /// As [`PcmPages::write_together`].
+    pub(crate) fn put_garbage(&self, xid: Xid, frees: &[Vec<u8>]) -> Result<Vec<Slot>, PoolError> {
+        let mut bodies: Vec<Vec<u8>> = vec![Vec::new()];
+        for free in frees {
+            if bodies.last().expect("there is one").len() + free.len() + 1 > COVERS_APART {
+                bodies.push(Vec::new());
+            }
+            let body = bodies.last_mut().expect("there is one");
+            body.push(u8::try_from(free.len()).expect("a deferred free is short"));
+            body.extend_from_slice(free);
+        }
+        let mut storing = self.storing.lock();
+        self.make_room(&mut storing, bodies.len())?;
+        if self.active.list(&self.pcm, [xid]) {
+            self.pcm.barrier();
+        }
+        let slots: Vec<Slot> = self.take(bodies.len());
+        for (slot, body) in slots.iter().zip(&bodies) {
+            let kind = SlotKind::Garbage;
+            let header =
+                SlotHeader { kind, len: body.len() as u32, owner: xid.0, gsn: Gsn::ZERO, page: PageId::ZERO, part: 0 };
+            self.pcm.store_slot(*slot, header, &[body]);
+        }
+        self.pcm.barrier();
+        Ok(slots)
+    }
+
+    /// Frees the slots of deferred frees that are done.
+    pub(crate) fn erase(&self, slots: &[Slot]) {
+        let _storing = self.storing.lock();
+        self.erase_durably(slots);
+        self.map.lock().give(slots.iter().copied());
+    }
+
+    /// Returns the number of slots.
+    pub(crate) fn slots(&self) -> u32 {
+        self.pcm.slots()
+    }
+
+    /// Returns the counters.
+    pub(crate) fn metrics(&self) -> PcmMetrics {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (pages, free) = {
+            let map = self.map.lock();
+            (map.pages() as u64, map.free() as u64)
+        };
+        PcmMetrics {
+            slots: self.pcm.slots().into(),
+            slots_free: free,
+            pages,
+            hits: get(&self.counters.hits),
+            misses: get(&self.counters.misses),
+            written: get(&self.counters.written),
+            written_back: get(&self.counters.written_back),
+            structure_changes: get(&self.counters.groups),
+            bytes_stored: self.pcm.bytes_stored(),
+            barriers: self.pcm.barriers(),
+        }
+    }
+
+    // ----- storing -----
+
+    /// Writes pages for which there are enough free slots. They are durable when this returns.
+    fn put(&self, storing: &mut Storing, images: &[Image<'_>], group: Xid) -> Result<(), PoolError> {
+        self.make_room(storing, images.iter().map(|image| 1 + image.more()).sum())?;
+        let images: Vec<&Image<'_>> = {
+            let map = self.map.lock();
+            // A page may have been written with a structure change since it was copied.
+            let is_new = |image: &&Image<'_>| map.get(image.page).is_none_or(|held| held.gsn < image.gsn());
+            images.iter().filter(is_new).collect()
+        };
+        if images.is_empty() {
+            return Ok(());
+        }
+        let xids = || images.iter().flat_map(|image| image.covers.xids.iter().copied());
+        if !planted!(XidListedLate) && self.active.list(&self.pcm, xids()) {
+            self.pcm.barrier();
+        }
+        let replaced = self.map.lock().take_replaced();
+        replaced.iter().for_each(|slot| self.pcm.free_slot(*slot));
+        let mut places = Vec::with_capacity(images.len());
+        for image in &images {
+            let mut slots = self.take(1 + image.more());
+            let (slot, more) = (slots.remove(0), slots);
+            self.pcm.store_image(image, slot, &more, group);
+            places.push((slot, more));
+        }
+        if !planted!(StolenUnfenced) {
+            self.pcm.barrier();
+        }
+        if planted!(XidListedLate) && self.active.list(&self.pcm, xids()) {
+            self.pcm.barrier();
+        }
+        let mut map = self.map.lock();
+        map.give(replaced);
+        for (image, slots) in images.iter().zip(places) {
+            map.install(image.page, slots, image.gsn(), image.covers.xids.clone());
+        }
+        self.counters.written.fetch_add(images.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns how many of the images are written at once: a small region takes them in parts.
+    fn part_of(&self, images: &[Image<'_>]) -> usize {
+        let most = (self.pcm.slots() as usize / 16).max(AT_ONCE);
+        let mut slots = 0;
+        let fitting = images.iter().take_while(|image| {
+            slots += 1 + image.more();
+            slots <= most
+        });
+        fitting.count().max(1)
+    }
+
+    fn take(&self, count: usize) -> Vec<Slot> {
+        let mut map = self.map.lock();
+        (0..count).map(|_| map.take().expect("the caller has made room")).collect()
+    }
+
+    fn erase_durably(&self, slots: &[Slot]) {
+        slots.iter().for_each(|slot| self.pcm.free_slot(*slot));
+        if !slots.is_empty() {
+            self.pcm.barrier();
+        }
+    }
+
+    /// Makes sure that `count` slots are free.
+    fn make_room(&self, storing: &mut Storing, count: usize) -> Result<(), PoolError> {
+        loop {
+            if self.map.lock().free() >= count + KEPT {
+                return Ok(());
+            }
+            let replaced = self.map.lock().take_replaced();
+            if replaced.is_empty() {
+                self.write_back(storing)?;
+            } else {
+                self.erase_durably(&replaced);
+                self.map.lock().give(replaced);
+            }
+        }
+    }
+
+    /// Writes the coldest pages to the data file, and frees their slots.
+    fn write_back(&self, storing: &mut Storing) -> Result<(), PoolError> {
+        let count = (self.pcm.slots() as usize / 8).clamp(1, BATCH_PAGES);
+        let coldest = self.map.lock().coldest(count, |xid| self.active.is_active(xid));
+        if coldest.is_empty() {
+            return Err(PoolError::PcmFull { location: self.pcm.location().to_owned(), slots: self.pcm.slots() });
+        }
+        let replaced = self.map.lock().take_replaced();
+        if !planted!(NewestFreedFirst) {
+            self.erase_durably(&replaced);
+            self.map.lock().give(replaced);
+        }
+        storing.leaving.clear();
+        let mut bytes = vec![0; PAGE_SIZE];
+        for (page, held) in &coldest {
+            self.read_slot(*page, held, &mut bytes)?;
+            storing.leaving.push(*page, &bytes);
+        }
+        let slots: Vec<Slot> =
+            coldest.iter().flat_map(|(_, held)| std::iter::once(held.slot).chain(held.more.iter().copied())).collect();
+        if planted!(SlotFreedUnsynced) {
+            self.erase_durably(&slots);
+        }
+        self.file.write(&mut storing.leaving)?;
+        // Readers find the pages in the data file from now on.
+        let left: Vec<Slot> = {
+            let mut map = self.map.lock();
+            coldest.iter().flat_map(|(page, held)| map.remove(*page, held.slot)).collect()
+        };
+        self.erase_durably(&left);
+        self.map.lock().give(left);
+        self.counters.written_back.fetch_add(coldest.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    // ----- reading -----
+
+    /// Reads the page in a slot, which cannot be reused meanwhile.
+    fn read_slot(&self, page: PageId, held: &Held, bytes: &mut [u8]) -> Result<(), PoolError> {
+        let at = held.slot.at() + HEADER as u64;
+        self.pcm.region.read(at, bytes);
+        if page::page_id(bytes) == page && page::gsn(bytes) == held.gsn {
+            return Ok(());
+        }
+        let (defect, file) = ("its slot holds something else".to_owned(), self.pcm.location().to_owned());
+        Err(PoolError::Corrupt { page, defect, damage: Damage::Other, file, offset: at })
+    }
+
+    /// Reads a page if it is in the region; returns whether it is.
+    fn read_here(&self, page: PageId, bytes: &mut [u8]) -> Result<bool, PoolError> {
+        // A slot is freed only after its page has left the map.
+        let mut map = self.map.lock();
+        map.touch(page);
+        let counter = if map.get(page).is_some() { &self.counters.hits } else { &self.counters.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        match map.get(page) {
+            Some(held) => self.read_slot(page, held, bytes).map(|()| true),
+            None => Ok(false),
+        }
+    }
+}
+
+impl PageStore for PcmPages {
+    fn read(&self, id: PageId, was_written: bool, bytes: &mut [u8]) -> Result<(), PoolError> {
+        if self.read_here(id, bytes)? {
+            return self.verify(id, was_written, bytes);
+        }
+        self.file.read(id, was_written, bytes)
+    }
+
+    fn read_batch(&self, pages: &mut [(PageId, &mut [u8])]) -> Result<(), PoolError> {
+        let mut below = Vec::new();
+        for (id, bytes) in pages {
+            if !self.read_here(*id, bytes)? {
+                below.push((*id, &mut **bytes));
+            }
+        }
+        if below.is_empty() { Ok(()) } else { self.file.read_batch(&mut below) }
+    }
+
+    /// Pages in the region are sealed as those of the data file are.
+    fn verify(&self, id: PageId, was_written: bool, bytes: &[u8]) -> Result<(), PoolError> {
+        self.file.verify(id, was_written, bytes)
+    }
+
+    /// Returns zero: the clock is ahead of every page.
+    fn last_gsn(&self, _id: PageId) -> Result<Gsn, PoolError> {
+        Ok(Gsn::ZERO)
+    }
+
+    fn reserve(&self, id: PageId) -> Result<(), PoolError> {
+        self.file.reserve(id)
+    }
+
+    fn pages(&self) -> u64 {
+        self.file.pages()
+    }
+
+    fn location(&self) -> String {
+        self.file.location()
+    }
+
+    fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
+        let _storing = self.storing.lock();
+        self.pcm.set(Word::Generation, stamp.generation);
+        self.file.stamp(stamp)
+    }
+
+    fn verify_name(&self) -> Result<(), PoolError> {
+        self.file.verify_name()
+    }
+
+    fn writer(&self) -> Option<&dyn PageWriter> {
+        Some(self)
+    }
+}
+
+impl PageWriter for PcmPages {
+    fn wal_rule(&self) -> &dyn WalRule {
+        self.file.wal_rule()
+    }
+
+    fn copied(&self, id: PageId, bytes: &[u8]) {
+        let covers = self.covers.of_page(bytes);
+        self.map.lock().announce(id, covers);
+    }
+
+    fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
+        batch.seal(self.file.database());
+        let mut storing = self.storing.lock();
+        let covers: Vec<CoversOfPage> = {
+            let map = self.map.lock();
+            batch.sealed().map(|(page, _)| map.announced(page)).collect()
+        };
+        let images: Vec<Image<'_>> =
+            batch.sealed().zip(&covers).map(|((page, bytes), covers)| Image { page, bytes, covers }).collect();
+        let mut rest = &images[..];
+        let mut written = Ok(());
+        while !rest.is_empty() && written.is_ok() {
+            let (part, others) = rest.split_at(self.part_of(rest));
+            written = self.put(&mut storing, part, Xid::default());
+            rest = others;
+        }
+        self.map.lock().end_announcements();
+        written
+    }
+
+    fn write_versions(&self) -> Result<(), PoolError> {
+        Ok(())
+    }
+
+    fn read_whole(&self, _first: PageId, _bytes: &mut [u8]) -> Result<u64, PoolError> {
+        unreachable!("only a database with a log is copied while it is open")
+    }
+}
+
+impl fmt::Debug for PcmPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PcmPages")
+            .field("pcm", &self.pcm.location())
+            .field("file", &self.file)
+            .field("metrics", &self.metrics())
+            .finish_non_exhaustive()
+    }
+}
