@@ -6,7 +6,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
-use duramen::{Barriers, BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, Residence, Scheme};
+use duramen::{
+    Barriers, BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, PcmOptions, Residence, Scheme,
+};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
@@ -22,6 +24,35 @@ pub enum LogEnd {
     Ring(Domain),
     /// There is no log: pages are in a heap.
     Heap(HeapKind),
+    /// There is no log: changed pages are in persistent memory above the data file.
+    Pcm(PcmKind),
+}
+
+/// What changed pages are on, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcmKind {
+    /// The platform's domain.
+    pub domain: Domain,
+    /// The protocol of a commit.
+    pub barriers: Barriers,
+    /// Whether there is so little memory that pages go on to the data file soon.
+    pub is_small: bool,
+}
+
+impl PcmKind {
+    fn bytes(self) -> u64 {
+        if self.is_small { SMALL_PCM_BYTES } else { PCM_BYTES }
+    }
+}
+
+impl fmt::Display for PcmKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_small { "pcm-small-" } else { "pcm-" })?;
+        if self.barriers != Barriers::default() {
+            write!(f, "{}-", self.barriers)?;
+        }
+        write!(f, "{}", self.domain)
+    }
 }
 
 /// What a heap is on, and how it is used.
@@ -52,8 +83,8 @@ impl fmt::Display for HeapKind {
 
 impl LogEnd {
     /// All there are.
-    pub const ALL: [Self; 15] = {
-        let mut all = [Self::Files; 15];
+    pub const ALL: [Self; 23] = {
+        let mut all = [Self::Files; 23];
         (all[1], all[2]) = (Self::RINGS[0], Self::RINGS[1]);
         let mut heap = 0;
         while heap < Self::HEAPS.len() {
@@ -63,6 +94,11 @@ impl LogEnd {
         while heap < Self::HEAPS.len() + Self::BATCHES.len() {
             all[3 + heap] = Self::BATCHES[heap - Self::HEAPS.len()];
             heap += 1;
+        }
+        let mut pcm = 0;
+        while pcm < Self::PCMS.len() {
+            all[3 + heap + pcm] = Self::PCMS[pcm];
+            pcm += 1;
         }
         all
     };
@@ -84,14 +120,18 @@ impl LogEnd {
         heaps
     };
 
-    /// Returns a random one in persistent memory: as often a heap as a ring.
+    /// Returns a random one in persistent memory: as often one without a log as a ring.
     pub fn in_memory(rng: &mut Rng) -> Self {
         let end = *rng.pick(&[Self::RINGS[0], Self::RINGS[1], Self::HEAPS[0], Self::HEAPS[1]]);
         let Self::Heap(HeapKind { domain, .. }) = end else { return end };
-        // How a heap is used has a generator of its own, so the other random choices do not depend
+        // Which scheme it is has a generator of its own, so the other random choices do not depend
         // on it.
-        let of_domain = |end: &Self| matches!(end, Self::Heap(kind) if kind.domain == domain);
-        let all = Self::HEAPS.into_iter().chain(Self::BATCHES);
+        let of_domain = |end: &Self| match end {
+            Self::Heap(kind) => kind.domain == domain,
+            Self::Pcm(kind) => kind.domain == domain,
+            Self::Files | Self::Ring(_) => false,
+        };
+        let all = Self::HEAPS.into_iter().chain(Self::BATCHES).chain(Self::PCMS);
         let kinds: Vec<Self> = all.filter(of_domain).collect();
         *rng.clone().pick(&kinds)
     }
@@ -110,13 +150,26 @@ impl LogEnd {
         all
     };
 
-    /// Those without a log, with the fewest barriers.
+    /// Those of PCMLogging.
+    pub const PCMS: [Self; 8] = {
+        let mut all = [Self::Files; 8];
+        let mut number = 0;
+        while number < all.len() {
+            let domain = [Domain::DurableCache, Domain::VolatileCache][number % 2];
+            let barriers = [Barriers::Fewest, Barriers::Paper][number / 2 % 2];
+            all[number] = Self::Pcm(PcmKind { domain, barriers, is_small: number / 4 == 1 });
+            number += 1;
+        }
+        all
+    };
+
+    /// Those of a heap, with the fewest barriers.
     pub const LOGLESS: [Self; 4] = [Self::HEAPS[0], Self::HEAPS[1], Self::BATCHES[0], Self::BATCHES[1]];
 
     /// Returns the same for a log without a database.
     pub fn of_log(self) -> Self {
         match self {
-            Self::Heap(kind) => Self::Ring(kind.domain),
+            Self::Heap(HeapKind { domain, .. }) | Self::Pcm(PcmKind { domain, .. }) => Self::Ring(domain),
             end => end,
         }
     }
@@ -133,6 +186,7 @@ impl fmt::Display for LogEnd {
             Self::Files => f.write_str("file"),
             Self::Ring(domain) => write!(f, "{domain}"),
             Self::Heap(kind) => write!(f, "{kind}"),
+            Self::Pcm(kind) => write!(f, "{kind}"),
         }
     }
 }
@@ -151,10 +205,17 @@ impl FromStr for LogEnd {
 pub struct World {
     /// The disk.
     pub disk: SimDisk,
-    /// For each log, if they end in rings; or that of the heap.
+    /// For each log, if they end in rings; or that of the heap, or of changed pages.
     memories: Vec<SimMemory>,
-    heap: Option<HeapKind>,
+    end: LogEnd,
 }
+
+/// Bytes of the memory for changed pages: space for all pages of a script, and for the transactions
+/// of one that has long ones.
+const PCM_BYTES: u64 = 4 << 20;
+
+/// The same where pages go on to the data file.
+const SMALL_PCM_BYTES: u64 = 2 << 20;
 
 /// Bytes of a heap: images of it are copied often.
 const HEAP_BYTES: u64 = 6 << 20;
@@ -202,9 +263,9 @@ impl World {
                 let log = BATCHES.log_bytes.filter(|_| kind.has_batches).unwrap_or(0);
                 vec![SimMemory::with_power(HEAP_BYTES + log, kind.domain, power_of(&disk))]
             }
+            LogEnd::Pcm(kind) => vec![SimMemory::with_power(kind.bytes(), kind.domain, power_of(&disk))],
         };
-        let heap = if let LogEnd::Heap(kind) = end { Some(kind) } else { None };
-        Self { disk, memories, heap }
+        Self { disk, memories, end }
     }
 
     /// Returns the rings and the bytes of each, if there are any.
@@ -220,8 +281,10 @@ impl World {
 
     /// These options, with the log's end where it is here.
     pub fn options(&self, options: &Options) -> Options {
-        if let Some(kind) = self.heap {
-            return in_heap(options, &self.memories[0], kind);
+        match self.end {
+            LogEnd::Heap(kind) => return in_heap(options, &self.memories[0], kind),
+            LogEnd::Pcm(kind) => return in_pcm(options, &self.memories[0], kind),
+            LogEnd::Files | LogEnd::Ring(_) => {}
         }
         match self.rings() {
             None => options.clone(),
@@ -230,9 +293,9 @@ impl World {
         }
     }
 
-    /// Returns whether the database is in a heap.
+    /// Returns whether the database has persistent memory instead of a log.
     pub fn has_heap(&self) -> bool {
-        self.heap.is_some()
+        matches!(self.end, LogEnd::Heap(_) | LogEnd::Pcm(_))
     }
 
     /// Returns whether the power is off, so that answers no longer count. Persistent memory does
@@ -327,11 +390,11 @@ impl World {
             memory.crash_image(survivors, power_of(&disk))
         };
         let memories = self.memories.iter().enumerate().map(image).collect();
-        Self { disk, memories, heap: self.heap }
+        Self { disk, memories, end: self.end }
     }
 }
 
-/// Returns these options for a database in a heap, without those that only a log has.
+/// Returns these options for a database in a heap.
 fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
     let usual = Options::default();
     let source = Source::Simulated(heap.clone());
@@ -347,10 +410,21 @@ fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
         CommitMode::Sync => (Scheme::NvramGroupCommit(heap, BATCHES), CommitMode::Elr),
         commit => (Scheme::NvramGroupCommit(heap, BATCHES), commit),
     };
+    let pool_bytes = if is_cached { options.pool_bytes } else { usual.pool_bytes };
+    Options { scheme, commit, pool_bytes, ..without_log(options) }
+}
+
+/// Returns these options for a database with changed pages in persistent memory.
+fn in_pcm(options: &Options, memory: &SimMemory, kind: PcmKind) -> Options {
+    let source = Source::Simulated(memory.clone());
+    let pcm = PcmOptions { barriers: kind.barriers, ..PcmOptions::new(source, memory.len(), kind.domain) };
+    Options { scheme: Scheme::PcmLogging(pcm), ..without_log(options) }
+}
+
+/// Returns these options without those that only a log has.
+fn without_log(options: &Options) -> Options {
+    let usual = Options::default();
     Options {
-        scheme,
-        commit,
-        pool_bytes: if is_cached { options.pool_bytes } else { usual.pool_bytes },
         logs: usual.logs,
         log_partition: usual.log_partition,
         log_insert: usual.log_insert,

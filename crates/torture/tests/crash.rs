@@ -54,6 +54,11 @@ fn with_batches() {
     sample_in_memory(&LogEnd::BATCHES, 1);
 }
 
+#[test]
+fn with_pcm() {
+    sample_in_memory(&LogEnd::PCMS, 1);
+}
+
 /// Two logs were opened after the process had ended but not the power, and it went off before they
 /// were in service: what was found in a ring had not been durable, and the next opening brought
 /// less of it over what was in the segments already.

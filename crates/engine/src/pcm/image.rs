@@ -19,12 +19,18 @@ pub(crate) struct Image<'a> {
 impl Image<'_> {
     /// Returns the number of slots for covers that do not fit beside the page.
     pub(super) fn more(&self) -> usize {
-        self.covers.bytes.len().saturating_sub(COVERS_BESIDE).div_ceil(COVERS_APART)
+        slots_with(self.covers.bytes.len()) as usize - 1
     }
 
     pub(super) fn gsn(&self) -> Gsn {
         page::gsn(self.bytes)
     }
+}
+
+/// Returns the slots that a page with so many bytes of covers takes. If several transactions have
+/// covers in a page, the sum of what each would need suffices for all of them.
+pub(crate) fn slots_with(covers: usize) -> u64 {
+    1 + covers.saturating_sub(COVERS_BESIDE).div_ceil(COVERS_APART) as u64
 }
 
 impl Pcm {

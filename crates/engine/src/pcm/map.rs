@@ -21,6 +21,16 @@ pub(super) struct Held {
     used: u64,
 }
 
+/// A copy of a page that is to be written.
+#[derive(Debug)]
+struct Copy {
+    gsn: Gsn,
+    covers: CoversOfPage,
+    /// Whether a later version has been here and has left for the data file meanwhile. The copy
+    /// would be taken for the latest version.
+    is_outdated: bool,
+}
+
 /// The map.
 #[derive(Debug, Default)]
 pub(super) struct Map {
@@ -28,9 +38,8 @@ pub(super) struct Map {
     free: Vec<Slot>,
     /// Slots that have been replaced, but are not durably free.
     replaced: Vec<Slot>,
-    /// Pages that were copied from their frames and are not written yet, with the covers that they
-    /// had then.
-    in_flight: HashMap<PageId, CoversOfPage>,
+    /// Pages that were copied from their frames and are not written yet.
+    in_flight: HashMap<PageId, Copy>,
     time: u64,
 }
 
@@ -83,15 +92,20 @@ impl Map {
         std::mem::take(&mut self.replaced)
     }
 
-    /// Notes that a copy of a page is to be written, with these covers. Until then the page must not
-    /// leave: the copy may be older than what is here, which can be seen only while it is here.
-    pub(super) fn announce(&mut self, page: PageId, covers: CoversOfPage) {
-        self.in_flight.insert(page, covers);
+    /// Notes that a copy of a page is to be written, with these covers.
+    pub(super) fn announce(&mut self, page: PageId, gsn: Gsn, covers: CoversOfPage) {
+        self.in_flight.insert(page, Copy { gsn, covers, is_outdated: false });
     }
 
     /// Returns the covers of a copy.
     pub(super) fn announced(&self, page: PageId) -> CoversOfPage {
-        self.in_flight.get(&page).cloned().unwrap_or_default()
+        self.in_flight.get(&page).map(|copy| copy.covers.clone()).unwrap_or_default()
+    }
+
+    /// Returns whether this version of a page is later than all that were written.
+    pub(super) fn is_new(&self, page: PageId, gsn: Gsn) -> bool {
+        let is_outdated = self.in_flight.get(&page).is_some_and(|copy| copy.is_outdated && copy.gsn == gsn);
+        !is_outdated && self.pages.get(&page).is_none_or(|held| held.gsn < gsn)
     }
 
     /// Notes that all copies are written.
@@ -101,10 +115,9 @@ impl Map {
 
     /// Returns up to `count` pages that have no cover of an active transaction, the coldest first.
     pub(super) fn coldest(&self, count: usize, is_active: impl Fn(Xid) -> bool) -> Vec<(PageId, Held)> {
-        let may_leave =
-            |page: &PageId, held: &Held| !self.in_flight.contains_key(page) && !held.xids.iter().any(|xid| is_active(*xid));
+        let may_leave = |held: &Held| !held.xids.iter().any(|xid| is_active(*xid));
         let mut pages: Vec<(u64, PageId)> =
-            self.pages.iter().filter(|(page, held)| may_leave(page, held)).map(|(page, held)| (held.used, *page)).collect();
+            self.pages.iter().filter(|(_, held)| may_leave(held)).map(|(page, held)| (held.used, *page)).collect();
         if pages.len() > count && count > 0 {
             pages.select_nth_unstable(count - 1);
             pages.truncate(count);
@@ -119,6 +132,9 @@ impl Map {
             return Vec::new();
         }
         let held = self.pages.remove(&page).expect("it was just found");
+        if let Some(copy) = self.in_flight.get_mut(&page) {
+            copy.is_outdated |= copy.gsn <= held.gsn;
+        }
         std::iter::once(held.slot).chain(held.more).collect()
     }
 }
@@ -131,13 +147,12 @@ mod tests {
     fn only_cold_pages_without_active_transactions_leave() {
         let mut map = Map::default();
         map.give((0..6).map(Slot));
-        for page in 1..5 {
+        for page in 1..4 {
             let slot = map.take().unwrap();
             let xids = if page == 2 { vec![Xid(7)] } else { Vec::new() };
             map.install(PageId::new(page), (slot, Vec::new()), Gsn::new(page), xids);
         }
         map.touch(PageId::new(1));
-        map.announce(PageId::new(4), CoversOfPage::default());
         let coldest = |map: &Map, active: u64| -> Vec<u64> {
             map.coldest(1, |xid| xid.0 == active).iter().map(|(page, _)| page.get()).collect()
         };
@@ -147,9 +162,23 @@ mod tests {
         assert_eq!(map.remove(PageId::new(3), Slot(99)), []);
         assert_eq!(map.remove(PageId::new(3), slot), [slot]);
         assert_eq!(coldest(&map, 7), [1]);
-        map.end_announcements();
-        assert_eq!(coldest(&map, 7), [4]);
-        assert_eq!((map.free(), map.pages()), (2, 3));
+        assert_eq!((map.free(), map.pages()), (3, 2));
+    }
+
+    #[test]
+    fn a_copy_is_outdated_when_a_later_version_has_left() {
+        let page = PageId::new(1);
+        for (written, is_new) in [(4, true), (5, false), (6, false)] {
+            let mut map = Map::default();
+            map.announce(page, Gsn::new(5), CoversOfPage::default());
+            map.install(page, (Slot(1), Vec::new()), Gsn::new(written), Vec::new());
+            assert_eq!(map.is_new(page, Gsn::new(5)), is_new, "{written}");
+            assert_eq!(map.remove(page, Slot(1)), [Slot(1)]);
+            assert_eq!(map.is_new(page, Gsn::new(5)), is_new, "{written}");
+            assert!(map.is_new(page, Gsn::new(7)));
+            map.end_announcements();
+            assert!(map.is_new(page, Gsn::new(5)));
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod tests;
 
 pub(crate) use active::Xid;
 pub(crate) use covers::{Before, Cover, Covered, CoversOfPage};
-pub(crate) use image::Image;
+pub(crate) use image::{Image, slots_with};
 pub(crate) use layout::{ENTRIES, LEAST_BYTES, SLOT_BYTES, Slot, Word};
 pub(crate) use pages::{Clock, PcmPages};
 pub(crate) use recover::{Found, Loser, Winner};

@@ -202,8 +202,7 @@ impl PcmPages {
         let images: Vec<&Image<'_>> = {
             let map = self.map.lock();
             // A page may have been written with a structure change since it was copied.
-            let is_new = |image: &&Image<'_>| map.get(image.page).is_none_or(|held| held.gsn < image.gsn());
-            images.iter().filter(is_new).collect()
+            images.iter().filter(|image| map.is_new(image.page, image.gsn())).collect()
         };
         if images.is_empty() {
             return Ok(());
@@ -399,7 +398,7 @@ impl PageWriter for PcmPages {
 
     fn copied(&self, id: PageId, bytes: &[u8]) {
         let covers = self.covers.of_page(bytes);
-        self.map.lock().announce(id, covers);
+        self.map.lock().announce(id, page::gsn(bytes), covers);
     }
 
     fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {

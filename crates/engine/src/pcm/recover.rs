@@ -228,7 +228,8 @@ fn discard(pcm: &Pcm, map: &mut Map, page: PageId, slot: Slot, covers: Vec<Cover
     let mut bytes = vec![0; SLOT_BYTES];
     pcm.region.read(slot.at(), &mut bytes);
     let image = &mut bytes[super::layout::HEADER..][..PAGE_SIZE];
-    if page::page_id(image) != page || page::check(image).is_err() {
+    let is_sound = page::page_type(image) != Some(PageType::Leaf) || page::check(image).is_ok();
+    if page::page_id(image) != page || !is_sound {
         return Err(malformed(pcm, slot));
     }
     let mut lines = Lines::NONE;

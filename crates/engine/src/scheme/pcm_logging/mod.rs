@@ -35,7 +35,8 @@
 #[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, Backoff, Mutex, OnceLock};
@@ -46,7 +47,9 @@ use super::{Change, Hardening, Home, LogService, Recorded, StorageScheme};
 use crate::error::{Error, Result};
 use crate::metrics::{HeapMetrics, PcmMetrics};
 use crate::page::{self, DatabaseTag, PageType, bitmap};
-use crate::pcm::{Covered, CoversOfPage, ENTRIES, Image, Loser, Pcm, PcmPages, SLOT_BYTES, Slot, Winner, Word, Xid};
+use crate::pcm::{
+    Covered, CoversOfPage, ENTRIES, Image, Loser, Pcm, PcmPages, SLOT_BYTES, Slot, Winner, Word, Xid, slots_with,
+};
 use crate::pool::{Exclusive, Pool, PoolError};
 use crate::record::{FLAG_HAS_DEFERRED_FREES, Kind, Reader, Undo};
 use crate::region::State;
@@ -57,9 +60,6 @@ const TXN_STEP: u64 = 65_536;
 /// What a transaction reserves at once ([`crate::txn_state::log`]): a transaction under way never
 /// has less.
 const STEP: u64 = 64 << 10;
-
-/// The slots that a page with covers may take: one for the page, and one for a last part of covers.
-const PAGE_BYTES: u64 = 2 * SLOT_BYTES as u64;
 
 /// Slots that nobody reserves: pages that are being written need new ones before they leave the
 /// old ones, and structure changes may move covers to more pages.
@@ -89,8 +89,8 @@ pub(crate) struct PcmLogging {
 /// The transaction table's view of a transaction: its changes.
 #[derive(Debug, Default)]
 struct Txn {
-    /// Pages that it has changed.
-    pages: HashSet<PageId>,
+    /// Pages that it has changed, and the bytes of its covers in each.
+    pages: HashMap<PageId, usize>,
     covered: Vec<Covered>,
     /// Its deferred frees.
     frees: Vec<Vec<u8>>,
@@ -123,7 +123,7 @@ impl PcmLogging {
             let entry = loser.xid.entry();
             let mut txn = txns[entry as usize].lock();
             for change in &loser.changes {
-                txn.pages.insert(change.page);
+                txn.pages.insert(change.page, 0);
                 txn.covered.push(pages.covers.resume(change.cover.clone()));
             }
             taken.insert(entry);
@@ -202,9 +202,12 @@ impl PcmLogging {
         for image in images {
             for xid in &image.covers.xids {
                 let mut txn = self.txns[xid.entry() as usize].lock();
-                if self.pages.active.current(xid.entry()) == *xid && txn.pages.insert(image.page) {
-                    txn.taken += self.scaled(PAGE_BYTES);
-                    bytes += self.scaled(PAGE_BYTES);
+                if self.pages.active.current(xid.entry()) == *xid && !txn.pages.contains_key(&image.page) {
+                    let covers = image.covers.bytes.len();
+                    let taken = self.scaled(slots_with(covers) * SLOT_BYTES as u64);
+                    txn.pages.insert(image.page, covers);
+                    txn.taken += taken;
+                    bytes += taken;
                 }
             }
         }
@@ -215,7 +218,7 @@ impl PcmLogging {
     fn change_of(&self, home: Home, change: Change<'_>, pages: &[Exclusive<'_>]) -> u64 {
         let xid = self.pages.active.current(home.0);
         let mut txn = self.txn(home).lock();
-        let mut bytes = 0;
+        let mut covered = 0;
         if change.record.kind == Kind::Compensation as u8 {
             if pages.is_empty() {
                 // It cancels the latest deferred free.
@@ -238,19 +241,28 @@ impl PcmLogging {
             let undo = &change.record.payload[..change.prefix];
             let undo = Undo::decode(&mut Reader::new(undo)).expect("it was just encoded");
             let leaf = pages.first().map(|page| &page[..]);
-            if let Some((covered, len)) = self.pages.covers.note(xid, leaf, undo) {
-                txn.covered.push(covered);
-                bytes += len as u64;
+            if let Some((cover, len)) = self.pages.covers.note(xid, leaf, undo) {
+                txn.covered.push(cover);
+                covered = len;
             }
         }
+        let mut slots = 0;
         for page in pages {
             // Only these have covers, and others may leave the region before the transaction ends.
             let has_covers = matches!(page::page_type(page), Some(PageType::Leaf | PageType::Bitmap));
-            if txn.pages.insert(page.id()) && has_covers {
-                bytes += PAGE_BYTES;
+            let (covers, before) = match txn.pages.entry(page.id()) {
+                Entry::Occupied(entry) => {
+                    let before = slots_with(*entry.get());
+                    (entry.into_mut(), before)
+                }
+                Entry::Vacant(entry) => (entry.insert(0), 0),
+            };
+            if has_covers {
+                *covers += covered;
+                slots += slots_with(*covers) - before;
             }
         }
-        let taken = if bytes == 0 { 0 } else { self.scaled(bytes) };
+        let taken = self.scaled(slots * SLOT_BYTES as u64);
         txn.taken += taken;
         taken
     }
@@ -265,7 +277,7 @@ impl PcmLogging {
             self.pages.end(home.0);
         }
         // The pages stay in the set: a structure change may meet the transaction until it is over.
-        let pages: Vec<PageId> = self.txn(home).lock().pages.iter().copied().collect();
+        let pages: Vec<PageId> = self.txn(home).lock().pages.keys().copied().collect();
         self.pool.flush_pages(pages, Gsn::new(self.pcm.now() + 1))?;
         let garbage = if frees.is_empty() { Vec::new() } else { self.pages.put_garbage(xid, frees)? };
         if !is_ended_early {
@@ -393,8 +405,8 @@ impl StorageScheme for PcmLogging {
     }
 
     fn space_for_operation(&self, _payload: u64) -> u64 {
-        // The page and its cover, and the page of a split that gets covers of the transaction.
-        self.scaled(2 * PAGE_BYTES + 4096)
+        // The page and more covers, and the page of a split that gets covers of the transaction.
+        self.scaled(4 * SLOT_BYTES as u64)
     }
 
     /// A rollback changes pages that the transaction has changed, or that a split has added.
