@@ -131,7 +131,8 @@ pub(crate) struct OpenArgs {
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct HeapArgs {
     /// Storage scheme: wal, in-place (pages in a heap in persistent memory, without a log),
-    /// nvram-group-commit (the same, with changes in batches) [default: that of the database; wal
+    /// nvram-group-commit (the same, with changes in batches), pcm-logging (changed pages in
+    /// persistent memory above the data file, without a log) [default: that of the database; wal
     /// for a new one]
     #[arg(long, value_name = "SCHEME", value_parser = axes::scheme)]
     pub(crate) scheme: Option<&'static str>,
@@ -142,9 +143,13 @@ pub(crate) struct HeapArgs {
     /// The part of a new heap that is for journals, in MiB [default: a sixteenth, at most 256]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) journal_mb: Option<u64>,
+    /// Size of the persistent memory of a new database with pcm-logging, in MiB; that of an existing
+    /// one grows to it [default: 64, or the present size]
+    #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=16 << 20))]
+    pub(crate) pcm_mb: Option<u64>,
     /// Persist barriers of a change in a heap: fewest (2), paper (6, the protocol of the paper, for
-    /// comparison); or of a batch: fewest (2), paper (4); may differ from one opening to the next
-    /// [default: fewest]
+    /// comparison); or of a batch: fewest (2), paper (4); or of a commit with pcm-logging: fewest
+    /// (2), paper (3); may differ from one opening to the next [default: fewest]
     #[arg(long, value_name = "PROTOCOL", value_parser = axes::barriers)]
     pub(crate) barriers: Option<Barriers>,
     /// Where pages of a heap are read: cached (in copies in DRAM, as many as --pool-mb holds),
@@ -157,7 +162,8 @@ pub(crate) struct HeapArgs {
     /// The part of a new heap that is for batches, in MiB [default: an eighth, at most 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=4096))]
     pub(crate) batch_log_mb: Option<u64>,
-    /// Make each barrier of the heap take this many nanoseconds, to model slower memory
+    /// Make each barrier of the heap, or of pcm-logging, take this many nanoseconds, to model slower
+    /// memory
     #[arg(long, value_name = "NS", value_parser = value_parser!(u64).range(0..=1_000_000_000))]
     pub(crate) barrier_ns: Option<u64>,
 }
@@ -167,6 +173,7 @@ impl HeapArgs {
     const NONE: Self = Self {
         scheme: None,
         heap_mb: None,
+        pcm_mb: None,
         journal_mb: None,
         barriers: None,
         residence: None,
@@ -182,15 +189,15 @@ pub(crate) struct LogArgs {
     /// Device for the end of the log: file, nvm (a ring in persistent memory)
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
-    /// Persistence domain that the ring or the heap assumes: durable-cache, volatile-cache
+    /// Persistence domain that the ring, the heap or pcm-logging assumes: durable-cache, volatile-cache
     /// [default: volatile-cache; both for the workload barrier]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
-    /// File or device of the ring or of the heap; a missing file is created. With several logs,
-    /// each log has a ring: repeat the option for the second log and so on. The ring of a log
-    /// without the option is the file of the first ring with the log's number appended. The
-    /// workload barrier measures it [default: memory for barrier, otherwise `ring` or
-    /// `heap` in the database's directory]
+    /// File or device of the ring, of the heap, or of the memory of pcm-logging; a missing file is
+    /// created. With several logs, each log has a ring: repeat the option for the second log and so
+    /// on. The ring of a log without the option is the file of the first ring with the log's number
+    /// appended. The workload barrier measures it [default: memory for barrier, otherwise `ring`,
+    /// `heap` or `pcm` in the database's directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) region: Vec<PathBuf>,
     /// Size of a new ring, in MiB, a power of two [default: 64]
@@ -413,13 +420,15 @@ pub(crate) enum Inspect {
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u64,
     },
-    /// Print the header and the slots of a page, as they are on disk or in the heap
+    /// Print the header and the slots of a page, as they are on disk, in the heap, or in the memory
+    /// of pcm-logging
     Page {
         /// Directory of the database
         dir: PathBuf,
         /// Number of the page
         page: u64,
-        /// File or device of the heap [default: `heap` in the database's directory]
+        /// File or device of the heap or of the memory of pcm-logging [default: `heap` or `pcm` in
+        /// the database's directory]
         #[arg(long, value_name = "PATH")]
         region: Option<PathBuf>,
     },
@@ -428,6 +437,14 @@ pub(crate) enum Inspect {
         /// Directory of the database
         dir: PathBuf,
         /// File or device of the heap [default: `heap` in the database's directory]
+        #[arg(long, value_name = "PATH")]
+        region: Option<PathBuf>,
+    },
+    /// Print the header, the slots and the active transactions of the memory of pcm-logging
+    Pcm {
+        /// Directory of the database
+        dir: PathBuf,
+        /// File or device of the memory [default: `pcm` in the database's directory]
         #[arg(long, value_name = "PATH")]
         region: Option<PathBuf>,
     },
@@ -441,7 +458,8 @@ pub(crate) enum Inspect {
         /// Number of keys to print
         #[arg(long, value_name = "N", default_value_t = 0)]
         keys: usize,
-        /// File or device of the heap, if the database has one [default: `heap` in its directory]
+        /// File or device of the heap or of the memory of pcm-logging, if the database has one
+        /// [default: `heap` or `pcm` in its directory]
         #[arg(long, value_name = "PATH")]
         region: Option<PathBuf>,
     },

@@ -38,7 +38,7 @@ const PARTITION: Axis = Axis { offered: &["transaction", "page", "round-robin"],
 const LOG_DEVICE: Axis = Axis { offered: &["file", "nvm"], absent: &[] };
 const DOMAIN: Axis = Axis { offered: &["durable-cache", "volatile-cache"], absent: &[] };
 const SCHEME: Axis =
-    Axis { offered: &["wal", "in-place", "nvram-group-commit"], absent: &["pcm-logging", "pcm-basic", "no-pcm"] };
+    Axis { offered: &["wal", "in-place", "nvram-group-commit", "pcm-logging"], absent: &["pcm-basic", "no-pcm"] };
 const BARRIERS: Axis = Axis { offered: &["fewest", "paper"], absent: &[] };
 const RESIDENCE: Axis = Axis { offered: &["cached", "direct"], absent: &[] };
 const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"], absent: &[] };

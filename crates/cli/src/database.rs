@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use duramen::pmem::{Domain, Source, Survive, Timing};
 use duramen::{
-    Archive, BatchOptions, Db, HeapOptions, LogDevice, NvmOptions, Options, RecoveryObserver, Scheme, inspect,
+    Archive, BatchOptions, Db, HeapOptions, LogDevice, NvmOptions, Options, PcmOptions, RecoveryObserver, Scheme,
+    inspect,
 };
 use duramen_io::{Disk, DiskLock, MemoryDisk};
 use duramen_sync::clock::Instant;
@@ -25,6 +26,15 @@ const CONTROL_FILE: &str = "control";
 /// The name of the scheme with batches.
 const GROUP_COMMIT: &str = "nvram-group-commit";
 
+/// The name of the scheme with changed pages in persistent memory.
+const PCM_LOGGING: &str = "pcm-logging";
+
+/// The file with that memory, unless the command line names another.
+const PCM_FILE: &str = "pcm";
+
+/// The size of a new one, in bytes.
+const PCM_BYTES: u64 = 64 << 20;
+
 /// The file with the heap, unless the command line names another.
 const HEAP_FILE: &str = "heap";
 
@@ -40,31 +50,37 @@ pub(crate) fn scheme(dir: &Path, open: &OpenArgs) -> &'static str {
 
 /// Returns an error if an option does not apply to the storage scheme or the log device.
 fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
-    let (has_heap, has_ring) = (scheme != "wal", open.log.log_device == "nvm");
+    let has_heap = scheme == "in-place" || scheme == GROUP_COMMIT;
+    let (has_memory, has_ring) = (has_heap || scheme == PCM_LOGGING, open.log.log_device == "nvm");
     let heap = &open.heap;
-    let sizes = [heap.heap_mb, heap.journal_mb, heap.barrier_ns];
-    let is_of_heap = sizes.iter().any(Option::is_some) || heap.barriers.is_some();
+    let of_heap = [heap.heap_mb, heap.journal_mb].iter().any(Option::is_some);
+    let of_memory = heap.barriers.is_some() || heap.barrier_ns.is_some();
     let of_both = [open.log.domain.is_some(), !open.log.region.is_empty()];
     let of_batches = heap.batch_ms.is_some() || heap.batch_log_mb.is_some();
     let usage = |reason: &str| Err(Failure::Usage(reason.to_owned()));
     match () {
-        () if !has_heap && is_of_heap => usage(
-            "`--heap-mb`, `--journal-mb`, `--barriers` and `--barrier-ns` require `--scheme in-place` or `--scheme \
-             nvram-group-commit`",
+        () if !has_heap && of_heap => {
+            usage("`--heap-mb` and `--journal-mb` require `--scheme in-place` or `--scheme nvram-group-commit`")
+        }
+        () if !has_memory && of_memory => usage(
+            "`--barriers` and `--barrier-ns` require `--scheme in-place`, `--scheme nvram-group-commit` or `--scheme \
+             pcm-logging`",
         ),
+        () if scheme != PCM_LOGGING && heap.pcm_mb.is_some() => usage("`--pcm-mb` requires `--scheme pcm-logging`"),
         () if scheme != "in-place" && heap.residence.is_some() => usage("`--residence` requires `--scheme in-place`"),
         () if scheme != GROUP_COMMIT && of_batches => {
             usage("`--batch-ms` and `--batch-log-mb` require `--scheme nvram-group-commit`")
         }
         () if !has_ring && open.log.ring_mb.is_some() => usage("`--ring-mb` requires `--log-device nvm`"),
-        () if has_heap && (open.recovery_threads.is_some() || open.instant_recovery) => usage(
-            "`--recovery-threads` and `--instant-recovery` are for recovery from a log, which a scheme with a heap \
-             does not have",
+        () if has_memory && (open.recovery_threads.is_some() || open.instant_recovery) => usage(
+            "`--recovery-threads` and `--instant-recovery` are for recovery from a log, which a scheme with a heap and \
+             `pcm-logging` do not have",
         ),
-        () if !has_heap && !has_ring && of_both.contains(&true) => usage(
-            "`--domain` and `--region` require `--log-device nvm` or a scheme with a heap, as `--scheme in-place`",
+        () if !has_memory && !has_ring && of_both.contains(&true) => usage(
+            "`--domain` and `--region` require `--log-device nvm` or a scheme with persistent memory, as `--scheme \
+             in-place`",
         ),
-        () if has_heap && open.log.region.len() > 1 => usage("a heap is one region: give `--region` once"),
+        () if has_memory && open.log.region.len() > 1 => usage("a heap is one region: give `--region` once"),
         () => Ok(()),
     }
 }
@@ -77,6 +93,7 @@ pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
     let scheme = match scheme {
         "in-place" => Scheme::InPlace(heap(dir, open, HeapOptions::LEAST_BYTES)),
         GROUP_COMMIT => Scheme::NvramGroupCommit(heap(dir, open, BatchOptions::LEAST_HEAP_BYTES), batches(open)),
+        PCM_LOGGING => Scheme::PcmLogging(pcm(dir, open)),
         _ => Scheme::Wal,
     };
     let (log_device, log_buffer_bytes) = match open.log.log_device {
@@ -135,6 +152,26 @@ fn heap(dir: &Path, open: &OpenArgs, least: u64) -> HeapOptions {
         timing: Timing { barrier: Duration::from_nanos(open.heap.barrier_ns.unwrap_or(0)), ..Timing::NONE },
         ..HeapOptions::new(Source::File(path), bytes, open.log.domain.unwrap_or_default())
     }
+}
+
+/// Returns options for the memory of pcm-logging; an existing one keeps its size.
+fn pcm(dir: &Path, open: &OpenArgs) -> PcmOptions {
+    let path = open.log.region.first().cloned().unwrap_or_else(|| dir.join(PCM_FILE));
+    let bytes = open.heap.pcm_mb.map(|megabytes| megabytes << 20);
+    let bytes = bytes.unwrap_or(if path.exists() { PcmOptions::LEAST_BYTES } else { PCM_BYTES });
+    PcmOptions {
+        barriers: open.heap.barriers.unwrap_or_default(),
+        // A user who measures on memory that is not persistent gets a warning and no error.
+        survive: Survive::Process,
+        timing: Timing { barrier: Duration::from_nanos(open.heap.barrier_ns.unwrap_or(0)), ..Timing::NONE },
+        ..PcmOptions::new(Source::File(path), bytes, open.log.domain.unwrap_or_default())
+    }
+}
+
+/// Returns options for looking at the memory of pcm-logging of the database in `dir`.
+pub(crate) fn pcm_to_inspect(dir: &Path, region: Option<&Path>) -> PcmOptions {
+    let path = region.map_or_else(|| dir.join(PCM_FILE), Path::to_owned);
+    PcmOptions::new(Source::File(path), PcmOptions::LEAST_BYTES, Domain::default())
 }
 
 /// Returns options for looking at the heap of the database in `dir`, and the heap's path.

@@ -9,7 +9,7 @@ use duramen_io::Disk;
 use duramen_types::{LogAddress, LogId, Lsn, PageId};
 
 use crate::args::{Inspect, InspectArgs, OpenArgs};
-use crate::database::{closed_disk, heap_to_inspect, open_to_inspect};
+use crate::database::{closed_disk, heap_to_inspect, open_to_inspect, pcm_to_inspect};
 use crate::failure::{Failure, Result};
 
 /// How `inspect table` opens a database: nothing about it is worth an option.
@@ -22,6 +22,7 @@ pub(crate) fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         }
         Inspect::Page { dir, page, region } => self::page(dir, PageId::new(*page), region.as_deref(), out),
         Inspect::Heap { dir, region } => heap(dir, region.as_deref(), out),
+        Inspect::Pcm { dir, region } => pcm(dir, region.as_deref(), out),
         Inspect::Table { dir, name, keys, region } => table(dir, name, *keys, region.as_deref(), out),
         Inspect::Checkpoint { dir } => {
             let (disk, _lock) = closed_disk(dir)?;
@@ -32,29 +33,59 @@ pub(crate) fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
 
 /// Returns an error if the database has no heap.
 fn require_heap(dir: &Path, disk: &dyn Disk) -> Result<()> {
-    match inspect::scheme(disk) {
-        Ok("wal") => Err(Failure::Usage(format!(
-            "the database {} has the storage scheme `wal` and no heap; leave `--region` out, or use `inspect log` and \
-             `inspect checkpoint`",
-            dir.display()
-        ))),
+    let instead = match inspect::scheme(disk) {
+        Ok(scheme @ "wal") => (scheme, "`inspect log` and `inspect checkpoint`"),
+        Ok(scheme @ "pcm-logging") => (scheme, "`inspect pcm`"),
         // With a damaged control file, the user's word counts.
-        _ => Ok(()),
-    }
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(format!(
+        "the database {} has the storage scheme `{}` and no heap; leave `--region` out, or use {}",
+        dir.display(),
+        instead.0,
+        instead.1
+    )))
 }
 
 fn page(dir: &Path, page: PageId, region: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     let (disk, _lock) = closed_disk(dir)?;
-    if region.is_some() {
-        require_heap(dir, &*disk)?;
-    }
-    let has_heap = match inspect::scheme(&*disk) {
-        Ok(scheme) => scheme != "wal",
-        Err(_) => region.is_some() || heap_to_inspect(dir, None).1.exists(),
+    let report = match inspect::scheme(&*disk) {
+        Ok("pcm-logging") => inspect::page_of_pcm(disk, &pcm_to_inspect(dir, region), page),
+        Ok("wal") if region.is_none() => inspect::page(disk, page),
+        Err(_) if region.is_none() && !heap_to_inspect(dir, None).1.exists() => inspect::page(disk, page),
+        _ => {
+            require_heap(dir, &*disk)?;
+            inspect::page_of_heap(&heap_to_inspect(dir, region).0, page)
+        }
     };
-    let report =
-        if has_heap { inspect::page_of_heap(&heap_to_inspect(dir, region).0, page) } else { inspect::page(disk, page) };
     Ok(writeln!(out, "{}", report?)?)
+}
+
+fn pcm(dir: &Path, region: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+    let (disk, _lock) = closed_disk(dir)?;
+    if let Ok(scheme) = inspect::scheme(&*disk)
+        && scheme != "pcm-logging"
+    {
+        return Err(Failure::Usage(format!(
+            "the database {} has the storage scheme `{scheme}`, and only `pcm-logging` has such memory",
+            dir.display()
+        )));
+    }
+    let report = inspect::pcm(&pcm_to_inspect(dir, region))?;
+    writeln!(out, "{report}")?;
+    match inspect::checkpoint(disk) {
+        Ok(control) => match control.current() {
+            Some(control) if control.database != report.database => {
+                writeln!(out, "damaged: it is not the memory of the database {}", dir.display())?;
+            }
+            Some(control) if control.generation != report.generation => {
+                writeln!(out, "note: the control file of {} has generation {}", dir.display(), control.generation)?;
+            }
+            _ => {}
+        },
+        Err(error) => writeln!(out, "note: the control file cannot be compared: {error}")?,
+    }
+    Ok(())
 }
 
 fn heap(dir: &Path, region: Option<&Path>, out: &mut dyn Write) -> Result<()> {

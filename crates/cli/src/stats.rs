@@ -79,9 +79,10 @@ fn counters(metrics: &duramen::Metrics) -> Table {
             format!("{} by {}; the positions below are those of the first log", metrics.logs, metrics.log_partition),
         );
     }
-    match &metrics.heap {
-        Some(heap) => of_heap(heap, &mut row),
-        None => of_log(metrics, &mut row),
+    match (&metrics.heap, &metrics.pcm) {
+        (Some(heap), _) => of_heap(heap, &mut row),
+        (None, Some(pcm)) => of_pcm(pcm, &mut row),
+        (None, None) => of_log(metrics, &mut row),
     }
     if let Some(tier) = &metrics.page_tier {
         let (pages, slots) = (format::count(tier.pages), format::count(tier.slots));
@@ -125,4 +126,16 @@ fn of_heap(heap: &duramen::HeapMetrics, row: &mut dyn FnMut(&str, String)) {
     }
     row("journals", format::bytes(heap.journal_bytes));
     row("journals that are free", format::bytes(heap.journal_bytes_free));
+}
+
+/// Adds the counters of the memory of pcm-logging.
+fn of_pcm(pcm: &duramen::PcmMetrics, row: &mut dyn FnMut(&str, String)) {
+    row("PCM", format!("{} slots, {} free", format::count(pcm.slots), format::count(pcm.slots_free)));
+    row("pages in PCM", format::count(pcm.pages));
+    row("reads in PCM", format!("{}, and {} misses", format::count(pcm.hits), format::count(pcm.misses)));
+    row("pages written to PCM", format::count(pcm.written));
+    row("pages written back", format::count(pcm.written_back));
+    row("structure changes", format::count(pcm.structure_changes));
+    row("bytes stored", format::bytes(pcm.bytes_stored));
+    row("barriers", format::count(pcm.barriers));
 }

@@ -175,7 +175,7 @@ fn a_region_that_is_a_file_of_the_database_is_refused() {
 #[test]
 fn what_does_not_exist_is_refused_with_the_choice() {
     let home = new_home();
-    let refused = [("--scheme", "pcm-logging", "`wal`")];
+    let refused = [("--scheme", "pcm-basic", "`wal`")];
     for (option, value, words) in refused {
         duramen(&home.bench(&[option, value])).exits_with(2).says(&[option, value, words, "not available"]);
     }

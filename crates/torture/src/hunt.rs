@@ -58,6 +58,7 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
     const VOLATILE: LogEnd = LogEnd::Ring(Domain::VolatileCache);
     const CACHED: [LogEnd; 4] = [LogEnd::HEAPS[0], LogEnd::HEAPS[1], LogEnd::HEAPS[2], LogEnd::HEAPS[3]];
     const PAPER: [LogEnd; 2] = [CACHED[2], CACHED[3]];
+    const PCMS: [LogEnd; 3] = [LogEnd::PCMS[0], LogEnd::PCMS[1], LogEnd::PCMS[3]];
     match bug {
         Bug::RingFenceDropped => &[LogEnd::Ring(Domain::DurableCache), VOLATILE],
         Bug::OwnLogHardenedOnly => &[LogEnd::Files, VOLATILE],
@@ -73,6 +74,10 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
         | Bug::BatchAcknowledgedEarly
         | Bug::HalfReusedEarly
         | Bug::StagedPageDropped => &LogEnd::BATCHES,
+        Bug::OlderVersionWins => &[LogEnd::Files, LogEnd::PCMS[1]],
+        // Pages leave for the data file only where there is little memory.
+        Bug::SlotFreedUnsynced => &[LogEnd::PCMS[4], LogEnd::PCMS[5]],
+        _ if Bug::PCM.contains(&bug) => &PCMS,
         // Where caches are durable, a fence is still needed; a flush is not.
         // Where pages are read matters to none of these bugs.
         _ if Bug::SCHEMES.contains(&bug) => &CACHED,
@@ -113,6 +118,7 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::GenerationIgnored | Bug::StaleAreaPutBack => vec![Misplaced; 8],
         Bug::VersionsNotCompared | Bug::FencesNotCompared => vec![StalePages; 8],
         // A third of the seeds have a tier.
+        Bug::OlderVersionWins if log != LogEnd::Files => vec![Crash("bank"), Crash("mixed")],
         _ if Bug::TIER.contains(&bug) => vec![Crash("checkpoints"), Crash("steal"), Crash("recycle"), Crash("reopens")],
         // Commits wait for threads that seldom commit, such as the engine's own.
         Bug::StragglerSkipped => vec![Crash("overflow"), Crash("overflow"), Crash("steal"), Crash("overflow"), Lists],
@@ -126,6 +132,12 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::CarriedForgotten => vec![Crash("carried"), Crash("interleaved"), Crash("steal")],
         Bug::CarriedOverwritten => vec![Crash("carried"); 4],
         Bug::StagedPageDropped => vec![Crash("steal"), Crash("overflow"), Crash("full-pages")],
+        Bug::SlotFreedUnsynced => vec![Crash("steal"), Crash("checkpoints"), Crash("recycle"), Crash("splits")],
+        Bug::AllocationKept => vec![Crash("overflow"), Crash("tables")],
+        // Transactions that are under way when others commit.
+        Bug::CoverForgotten | Bug::XidListedLate => vec![Crash("interleaved"), Crash("steal"), Crash("carried")],
+        Bug::AbortUnlistedFirst => vec![Crash("interleaved"), Crash("ghosts"), Crash("mixed"), Crash("steal")],
+        _ if Bug::PCM.contains(&bug) => vec![Crash("bank"), Crash("mixed"), Crash("steal")],
         _ if Bug::SCHEMES.contains(&bug) => vec![Crash("mixed"), Crash("steal"), Crash("interleaved"), Crash("splits")],
         // Threads that share a ring: one acknowledges what another has not made durable.
         _ if Bug::MEMORY.contains(&bug) => vec![Lists],

@@ -40,7 +40,7 @@ macro_rules! hunts {
 
         #[test]
         fn every_bug_is_hunted() {
-            let all = [Bug::DURABILITY, Bug::MEMORY, Bug::FILES, Bug::TIER, Bug::SCHEMES].concat();
+            let all = [Bug::DURABILITY, Bug::MEMORY, Bug::FILES, Bug::TIER, Bug::SCHEMES, Bug::PCM].concat();
             assert_eq!([$(Bug::$bug),*].as_slice(), all);
         }
     };
@@ -96,4 +96,11 @@ hunts! {
     batch_acknowledged_early: BatchAcknowledgedEarly,
     half_reused_early: HalfReusedEarly,
     staged_page_dropped: StagedPageDropped,
+    xid_listed_late: XidListedLate,
+    xid_replaced_early: XidReplacedEarly,
+    abort_unlisted_first: AbortUnlistedFirst,
+    cover_forgotten: CoverForgotten,
+    stolen_unfenced: StolenUnfenced,
+    slot_freed_unsynced: SlotFreedUnsynced,
+    allocation_kept: AllocationKept,
 }

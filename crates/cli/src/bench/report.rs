@@ -47,6 +47,9 @@ pub(super) struct Measured<'a> {
     drains: u64,
     /// With a heap: changes of pages, barriers and batches.
     heap: Option<(u64, u64, u64)>,
+    /// With pcm-logging: pages written to the memory and from there to the data file, barriers, and
+    /// bytes stored.
+    pcm: Option<(u64, u64, u64, u64)>,
 }
 
 impl<'a> Measured<'a> {
@@ -71,6 +74,10 @@ impl<'a> Measured<'a> {
                 let batches = after.batches - before.batches;
                 (after.changes - before.changes, after.barriers - before.barriers, batches)
             }),
+            pcm: after.pcm.zip(before.pcm).map(|(after, before)| {
+                let pages = (after.written - before.written, after.written_back - before.written_back);
+                (pages.0, pages.1, after.barriers - before.barriers, after.bytes_stored - before.bytes_stored)
+            }),
         }
     }
 }
@@ -87,7 +94,7 @@ struct Line<'a> {
     logs: u16,
     partition: String,
     log_device: &'a str,
-    /// Of the log device `nvm`, or of the heap.
+    /// Of the log device `nvm`, of the heap, or of the memory of pcm-logging.
     #[serde(skip_serializing_if = "Option::is_none")]
     domain: Option<String>,
     scheme: &'a str,
@@ -103,6 +110,13 @@ struct Line<'a> {
     /// With batches.
     #[serde(skip_serializing_if = "Option::is_none")]
     batches: Option<u64>,
+    /// With pcm-logging.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pages_to_pcm: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pages_written_back: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pcm_bytes: Option<u64>,
     committed: u64,
     tps: f64,
     aborted: u64,
@@ -131,6 +145,8 @@ fn domain(args: &BenchArgs, settings: &Settings) -> Option<String> {
 pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_>, out: &mut dyn Write) -> Result<()> {
     let run = measured.run;
     let quantile = |quantile| format::micros(run.latencies.quantile(quantile));
+    let of_heap = measured.heap.map(|(_, barriers, _)| barriers);
+    let barriers = of_heap.or(measured.pcm.map(|(_, _, barriers, _)| barriers));
     let line = Line {
         workload: settings.workload,
         clients: args.clients,
@@ -144,9 +160,12 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         scheme: settings.scheme,
         page_changes: measured.heap.map(|(changes, ..)| changes),
         residence: measured.heap.map(|_| args.open.heap.residence.unwrap_or_default().to_string()),
-        barrier_protocol: measured.heap.map(|_| args.open.heap.barriers.unwrap_or_default().to_string()),
-        barriers: measured.heap.map(|(_, barriers, _)| barriers),
+        barrier_protocol: barriers.map(|_| args.open.heap.barriers.unwrap_or_default().to_string()),
+        barriers,
         batches: measured.heap.map(|(.., batches)| batches).filter(|batches| *batches > 0),
+        pages_to_pcm: measured.pcm.map(|(written, ..)| written),
+        pages_written_back: measured.pcm.map(|(_, written_back, ..)| written_back),
+        pcm_bytes: measured.pcm.map(|(.., bytes)| bytes),
         committed: run.committed,
         tps: (run.throughput() * 10.0).round() / 10.0,
         aborted: run.aborted,
@@ -195,7 +214,11 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
             ),
         );
     }
-    let device = if settings.scheme == "wal" { args.open.log.log_device } else { "heap" };
+    let device = match settings.scheme {
+        "wal" => args.open.log.log_device,
+        "pcm-logging" => "PCM",
+        _ => "heap",
+    };
     let name = if settings.scheme == "wal" { "log device" } else { settings.scheme };
     row(name, domain(args, settings).map_or_else(|| device.to_owned(), |domain| format!("{device}, {domain}")));
     if let Some((changes, barriers, batches)) = measured.heap {
@@ -206,6 +229,13 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
         let residence = args.open.heap.residence.unwrap_or_default();
         let in_batches = if batches > 0 { format!(" in {} batches", format::count(batches)) } else { String::new() };
         row("heap", format!("{changes} changes of pages{in_batches}, {of_protocol}, residence {residence}"));
+    }
+    if let Some((written, written_back, barriers, bytes)) = measured.pcm {
+        let (per_commit, barriers) = (barriers as f64 / committed.max(1) as f64, format::count(barriers));
+        let protocol = args.open.heap.barriers.unwrap_or_default();
+        let (written, written_back) = (format::count(written), format::count(written_back));
+        row("pages written to PCM", format!("{written}, {} stored; {written_back} written back", format::bytes(bytes)));
+        row("barriers", format!("{barriers} ({protocol}; {per_commit:.1} for each commit)"));
     }
     if measured.fences > 0 {
         let (fences, drains) = (format::count(measured.fences), format::count(measured.drains));

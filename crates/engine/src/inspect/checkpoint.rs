@@ -113,10 +113,11 @@ pub fn checkpoint(disk: Arc<dyn Disk>) -> Result<CheckpointReport> {
 }
 
 fn no_checkpoints(scheme: &str) -> String {
-    format!(
-        "the scheme `{scheme}` has no log and takes no checkpoints; `duramen inspect heap` prints the heap with its \
-         journals"
-    )
+    let instead = match scheme {
+        "pcm-logging" => "`duramen inspect pcm` prints its memory",
+        _ => "`duramen inspect heap` prints the heap with its journals",
+    };
+    format!("the scheme `{scheme}` has no log and takes no checkpoints; {instead}")
 }
 
 /// Returns the name of the storage scheme of a closed database.

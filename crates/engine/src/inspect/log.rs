@@ -111,10 +111,12 @@ pub fn log_of(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogE
 fn open(disk: Arc<dyn Disk>, log: LogId, from: Option<Lsn>) -> Result<LogEntries> {
     let reader = match ControlFile::open(&*disk) {
         Ok(file) if file.control.scheme != SchemeId::Wal => {
-            let reason = format!(
-                "the scheme `{}` has no log; `duramen inspect heap` (`inspect::heap`) prints its journals",
-                file.control.scheme
-            );
+            let scheme = file.control.scheme;
+            let instead = match scheme {
+                SchemeId::PcmLogging => "`duramen inspect pcm` (`inspect::pcm`) prints its memory",
+                _ => "`duramen inspect heap` (`inspect::heap`) prints its journals",
+            };
+            let reason = format!("the scheme `{scheme}` has no log; {instead}");
             return Err(Error::InvalidOption { option: "scheme", reason });
         }
         Ok(file) => LogReader::open(&*disk, log, Some((file.control.database, file.control.logs.count)))?,

@@ -12,12 +12,12 @@ use crate::error::{Error, Result};
 use crate::heap;
 use crate::open::files::DATA;
 use crate::open::tier;
-use crate::options::HeapOptions;
+use crate::options::{HeapOptions, PcmOptions};
 use crate::page::{self, Node, PageType, SlotFlags, bitmap};
 use crate::pool::Stamp;
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
-/// The contents of a page of the data file, or of a heap. `Display` formats it for human readers.
+/// The contents of a page of the data file, or of persistent memory. `Display` formats it for human readers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageReport {
     /// The requested page.
@@ -94,6 +94,19 @@ pub fn page_of_heap(options: &HeapOptions, page: PageId) -> Result<PageReport> {
     region.read(region.layout.page(page), &mut bytes);
     let defect = heap::defect(page, &bytes).map(|(_, defect)| defect);
     Ok(PageReport { has_checksum: false, ..report_of(page, &bytes, defect) })
+}
+
+/// Reads a page of a closed database with PCMLogging, damaged or not: its latest version in the
+/// region or, if there is none, that in the data file. The changes of transactions that had not
+/// committed are in it. Only the source counts among the options.
+///
+/// # Errors
+/// As [`page()`] and [`super::pcm()`].
+pub fn page_of_pcm(disk: Arc<dyn Disk>, options: &PcmOptions, page: PageId) -> Result<PageReport> {
+    match super::pcm::open(options)?.latest(page) {
+        Some(bytes) => Ok(report(page, &bytes)),
+        None => self::page(disk, page),
+    }
 }
 
 fn report(id: PageId, bytes: &[u8]) -> PageReport {

@@ -12,6 +12,7 @@
 //! | `active` | the active transaction list and the numbers in it |
 //! | `covers` | what keys were before transactions under way changed them |
 //! | `image` | a page with its covers, as slots hold it |
+//! | `inspection` | what a region holds, for a look at it |
 //! | `map` | which page is in which slot, in DRAM |
 //! | `pages` | the pages, for the pool: writing, reading, replacement |
 //! | `recover` | the scan that recovery consists of |
@@ -19,16 +20,18 @@
 mod active;
 mod covers;
 mod image;
+mod inspection;
 mod layout;
 mod map;
 mod pages;
 mod recover;
-#[cfg(all(test, not(duramen_loom)))]
+#[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
 mod tests;
 
 pub(crate) use active::Xid;
 pub(crate) use covers::{Before, Cover, Covered, CoversOfPage};
 pub(crate) use image::{Image, slots_with};
+pub(crate) use inspection::Summary;
 pub(crate) use layout::{ENTRIES, LEAST_BYTES, SLOT_BYTES, Slot, Word};
 pub(crate) use pages::{Clock, PcmPages};
 pub(crate) use recover::{Found, Loser, Winner};

@@ -8,7 +8,7 @@
 //!
 //! | step | stores | barrier |
 //! |---|---|---|
-//! | list, if a transaction of the covers is not listed yet (with [`Barriers::Paper`]) | entries of the list | 1 |
+//! | list, if a transaction of the covers, or the structure change, is not listed yet (with [`Barriers::Paper`]) | entries of the list | 1 |
 //! | write | the pages; zeros in the headers of replaced slots | 1 |
 //!
 //! The pages of one structure change are stored under the number of the list's entry 0. It is
@@ -50,7 +50,7 @@ const AT_ONCE: usize = 8;
 
 /// The pages.
 pub(crate) struct PcmPages {
-    pcm: Arc<Pcm>,
+    pub(super) pcm: Arc<Pcm>,
     pub(crate) active: Active,
     pub(crate) covers: Covers,
     file: FilePages,
@@ -207,7 +207,8 @@ impl PcmPages {
         if images.is_empty() {
             return Ok(());
         }
-        let xids = || images.iter().flat_map(|image| image.covers.xids.iter().copied());
+        let is_group = group != Xid::default();
+        let xids = || images.iter().flat_map(|image| image.covers.xids.iter().copied()).chain(is_group.then_some(group));
         if !planted!(XidListedLate) && self.active.list(&self.pcm, xids()) {
             self.pcm.barrier();
         }
@@ -307,6 +308,15 @@ impl PcmPages {
         self.map.lock().give(left);
         self.counters.written_back.fetch_add(coldest.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Writes all pages to the data file.
+    #[cfg(all(test, duramen_planted))]
+    pub(super) fn drain_for_tests(&self) {
+        let mut storing = self.storing.lock();
+        while self.map.lock().pages() > 0 {
+            self.write_back(&mut storing).unwrap();
+        }
     }
 
     // ----- reading -----

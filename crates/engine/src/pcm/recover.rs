@@ -82,25 +82,25 @@ pub(crate) struct Winner {
 }
 
 /// A version of a page.
-struct Version {
-    slot: Slot,
+pub(super) struct Version {
+    pub(super) slot: Slot,
     more: Vec<Slot>,
     gsn: Gsn,
-    covers: Vec<u8>,
+    pub(super) covers: Vec<u8>,
 }
 
 /// The slots as they are found.
 #[derive(Default)]
-struct Scan {
+pub(super) struct Scan {
     pages: Vec<(Slot, SlotHeader, Vec<u8>)>,
     covers: HashMap<(PageId, Gsn, u32), (Slot, Vec<u8>)>,
-    garbage: Vec<(Slot, Xid, Vec<u8>)>,
-    free: Vec<Slot>,
-    erased: Vec<Slot>,
+    pub(super) garbage: Vec<(Slot, Xid, Vec<u8>)>,
+    pub(super) free: Vec<Slot>,
+    pub(super) erased: Vec<Slot>,
 }
 
 impl Scan {
-    fn of(pcm: &Pcm) -> Self {
+    pub(super) fn of(pcm: &Pcm) -> Self {
         let mut scan = Self::default();
         let mut bytes = vec![0; SLOT_BYTES];
         for slot in (0..pcm.slots()).map(Slot) {
@@ -131,7 +131,7 @@ impl Scan {
     }
 
     /// Takes the versions that count, and leaves nothing.
-    fn take_versions(&mut self, pcm: &Pcm) -> HashMap<PageId, Version> {
+    pub(super) fn take_versions(&mut self, pcm: &Pcm) -> HashMap<PageId, Version> {
         let mut newest: HashMap<PageId, Version> = HashMap::new();
         let older = |version: Version| std::iter::once(version.slot).chain(version.more);
         for (slot, header, mut covers) in std::mem::take(&mut self.pages) {

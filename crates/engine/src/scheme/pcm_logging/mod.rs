@@ -9,7 +9,7 @@
 //! | step | stores | barriers with [`Barriers::Fewest`] | with [`Barriers::Paper`] |
 //! |---|---|---|---|
 //! | change of a leaf | nothing | 0 | 0 |
-//! | structure change | its pages; the list's entry | 2 | 2 |
+//! | structure change | its pages; the list's entry | 2 | 3 |
 //! | eviction of a changed page | the page, with the covers of transactions under way | 1 | 1, and 1 to list them |
 //! | commit, rollback | the list's entry | 0 | 1 |
 //! | | the pages that the transaction has changed, as far as they are not in the region | 1 | 1 |
@@ -31,9 +31,6 @@
 //! # Space
 //! A page with a cover of a transaction under way cannot leave the region. So each transaction
 //! reserves the slots that its pages and covers may take, and is refused when there are not enough.
-
-#[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
-mod tests;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

@@ -1,0 +1,68 @@
+//! What a region holds, for a look at it: as recovery would find it.
+
+use std::collections::BTreeMap;
+
+use duramen_types::{PAGE_SIZE, PageId};
+
+use super::Pcm;
+use super::active::Xid;
+use super::covers::Cover;
+use super::layout::{HEADER, SLOT_BYTES};
+use super::recover::Scan;
+
+/// The slots of a region.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) slots: u64,
+    pub(crate) free: u64,
+    /// Pages whose latest version is here.
+    pub(crate) pages: u64,
+    /// Slots that recovery would erase: earlier versions, and what was being written.
+    pub(crate) erased: u64,
+    /// Slots with deferred frees.
+    pub(crate) garbage: u64,
+    /// Transactions that have not committed, with their entries of the list, and the numbers of
+    /// their covers.
+    pub(crate) active: Vec<(u64, u32, u64)>,
+    /// Pages whose covers cannot be read.
+    pub(crate) unreadable: Vec<PageId>,
+}
+
+impl Pcm {
+    /// Reads all slots.
+    pub(crate) fn summary(&self) -> Summary {
+        let mut scan = Scan::of(self);
+        let versions = scan.take_versions(self);
+        let mut active: BTreeMap<Xid, u64> = BTreeMap::new();
+        let mut unreadable = Vec::new();
+        for (page, version) in &versions {
+            match Cover::decode_all(&version.covers) {
+                Ok(covers) => {
+                    for cover in covers.iter().filter(|cover| cover.xid().is_listed_in(self)) {
+                        *active.entry(cover.xid()).or_default() += 1;
+                    }
+                }
+                Err(_) => unreadable.push(*page),
+            }
+        }
+        unreadable.sort_unstable();
+        Summary {
+            slots: self.slots().into(),
+            free: scan.free.len() as u64,
+            pages: versions.len() as u64,
+            erased: scan.erased.len() as u64,
+            garbage: scan.garbage.len() as u64,
+            active: active.into_iter().map(|(xid, covers)| (xid.0, xid.entry(), covers)).collect(),
+            unreadable,
+        }
+    }
+
+    /// Reads the latest version of a page, if there is one here.
+    pub(crate) fn latest(&self, page: PageId) -> Option<Vec<u8>> {
+        let versions = Scan::of(self).take_versions(self);
+        let version = versions.get(&page)?;
+        let mut bytes = vec![0; SLOT_BYTES];
+        self.region.read(version.slot.at(), &mut bytes);
+        Some(bytes[HEADER..HEADER + PAGE_SIZE].to_vec())
+    }
+}
