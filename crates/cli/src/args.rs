@@ -143,8 +143,8 @@ pub(crate) struct HeapArgs {
     /// The part of a new heap that is for journals, in MiB [default: a sixteenth, at most 256]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) journal_mb: Option<u64>,
-    /// Size of the persistent memory of a new database with pcm-logging, in MiB; that of an existing
-    /// one grows to it [default: 64, or the present size]
+    /// Size of the persistent memory of a new database with pcm-logging, in MiB; that of an
+    /// existing one grows to it [default: 64, or the present size]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=16 << 20))]
     pub(crate) pcm_mb: Option<u64>,
     /// Persist barriers of a change in a heap: fewest (2), paper (6, the protocol of the paper, for
@@ -162,8 +162,8 @@ pub(crate) struct HeapArgs {
     /// The part of a new heap that is for batches, in MiB [default: an eighth, at most 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=4096))]
     pub(crate) batch_log_mb: Option<u64>,
-    /// Make each barrier of the heap, or of pcm-logging, take this many nanoseconds, to model slower
-    /// memory
+    /// Make each barrier of the heap, or of pcm-logging, take this many nanoseconds, to model
+    /// slower memory
     #[arg(long, value_name = "NS", value_parser = value_parser!(u64).range(0..=1_000_000_000))]
     pub(crate) barrier_ns: Option<u64>,
 }
@@ -189,7 +189,7 @@ pub(crate) struct LogArgs {
     /// Device for the end of the log: file, nvm (a ring in persistent memory)
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
-    /// Persistence domain that the ring, the heap or pcm-logging assumes: durable-cache, volatile-cache
+    /// Persistence domain that ring, heap or pcm-logging assume: durable-cache, volatile-cache
     /// [default: volatile-cache; both for the workload barrier]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,

@@ -145,8 +145,7 @@ fn pages_go_on_to_the_data_file_and_come_back() {
         open.put(&table, &key(5), b"never committed").unwrap();
         let pcm = pcm_of(&db);
         assert!(pcm.written_back > 500 && pcm.misses > 500 && pcm.hits > 10, "{pcm:?}");
-        let (disk, memory) =
-            (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
+        let (disk, memory) = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
         let db = Db::open_on(Arc::new(disk), in_memory(&memory, other(barriers))).unwrap();
         let table = db.open_table("t").unwrap();
         let mut txn = db.begin();
@@ -228,8 +227,7 @@ fn changes_beside_committed_ones_are_discarded() {
         loser.put(&table, b"shorter", b"").unwrap();
         loser.put(&table, b"large", &[5; 20_000]).unwrap();
         db.run(|txn| txn.put(&table, b"committed", b"value")).unwrap();
-        let (disk, memory) =
-            (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
+        let (disk, memory) = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
         let db = Db::open_on(Arc::new(disk), in_memory(&memory, barriers)).unwrap();
         let metrics = db.metrics();
         assert_eq!(metrics.recovery.losers, 1);
@@ -266,7 +264,7 @@ fn values_that_do_not_fit_back_are_rolled_back_with_a_split() {
         }
         let mut image = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
         drop(loser);
-        // The rollback is interrupted, again and again, by a power cut at a later operation each time.
+        // The rollback is interrupted, again and again, by a power cut at a later operation.
         let mut cut = 0;
         loop {
             let disk = image.0.crash_image(&CrashChoice::Everything);
@@ -431,8 +429,7 @@ fn readers_and_writers_share_pages() {
             let (db, table) = (&db, &table);
             scope.spawn(move || (0..30).for_each(|_| assert_eq!(sum_of(db, table), (200, 20_000), "{barriers}")));
         });
-        let (disk, memory) =
-            (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
+        let (disk, memory) = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
         let db = Db::open_on(Arc::new(disk), in_memory(&memory, other(barriers))).unwrap();
         assert_eq!(sum_of(&db, &db.open_table("t").unwrap()), (200, 20_000), "{barriers}");
         assert!(db.check().unwrap().is_ok());
@@ -520,7 +517,8 @@ fn a_wrong_or_missing_pcm_is_refused() {
     for _ in 0..2 {
         Db::open(dir, in_file(pcm, 2 * MIB)).unwrap().close().unwrap();
     }
-    for (path, word) in [(foreign, "another database"), (&old, "older"), (&home.path().join("none"), "does not exist")] {
+    for (path, word) in [(foreign, "another database"), (&old, "older"), (&home.path().join("none"), "does not exist")]
+    {
         let refused = Db::open(dir, in_file(path, 2 * MIB)).unwrap_err().to_string();
         assert!(refused.contains(word), "{refused}");
     }
@@ -591,8 +589,7 @@ fn a_failing_disk_fails_the_commit_in_every_mode() {
         assert!(matches!(failed, Error::Io { .. } | Error::Poisoned { .. }), "{failed}");
         assert!(acknowledged >= 400);
         drop(db);
-        let (disk, memory) =
-            (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
+        let (disk, memory) = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
         let options = Options { commit, ..in_memory(&memory, Barriers::Fewest) };
         let db = Db::open_on(Arc::new(disk), options).unwrap();
         let table = db.open_table("t").unwrap();

@@ -387,7 +387,8 @@ fn planted(long: &Long, bug: Option<Bug>) -> bool {
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["bug", "log", "caught by", "points", "checks until then", "seconds"]);
     let mut good = true;
-    let bugs = bug.map_or_else(|| [Bug::DURABILITY, Bug::MEMORY, Bug::FILES, Bug::TIER].concat(), |bug| vec![bug]);
+    let all = || [Bug::DURABILITY, Bug::MEMORY, Bug::FILES, Bug::TIER, Bug::PCM].concat();
+    let bugs = bug.map_or_else(all, |bug| vec![bug]);
     for (bug, log) in bugs.into_iter().flat_map(|bug| places(bug).iter().map(move |log| (bug, *log))) {
         let hunted = hunt(bug, log, long.seed, long.time(120));
         let by = match &hunted.caught {

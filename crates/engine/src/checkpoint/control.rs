@@ -29,9 +29,9 @@
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
 //! The rest of a block is zero. Version 3 added the fields at 92 and 496, version 4 the one at 93,
-//! version 5 the one at 94, and version 6 the scheme 3. A database has the lowest version that suffices for it: with a
-//! write-ahead log that is 3, with a page tier 5, with PCMLogging 6. Of the older versions, version 1 was for one log
-//! and version 2 for several.
+//! version 5 the one at 94, and version 6 the scheme 3. A database has the lowest version that
+//! suffices for it: with a write-ahead log that is 3, with a page tier 5, with PCMLogging 6. Of the
+//! older versions, version 1 was for one log and version 2 for several.
 
 use std::fmt;
 

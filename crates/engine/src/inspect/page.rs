@@ -17,7 +17,8 @@ use crate::page::{self, Node, PageType, SlotFlags, bitmap};
 use crate::pool::Stamp;
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
-/// The contents of a page of the data file, or of persistent memory. `Display` formats it for human readers.
+/// The contents of a page of the data file, or of persistent memory. `Display` formats it for human
+/// readers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageReport {
     /// The requested page.

@@ -3,8 +3,8 @@
 //! Overhead with PCM*, CIKM 2011, section 3).
 //!
 //! [`Pcm`] is the region with its layout: a header, the active transaction list, and slots. All
-//! stores go through [`Pcm::store`], which flushes where caches are volatile; [`Pcm::barrier`] makes
-//! durable what the calling thread has stored, and is counted.
+//! stores go through [`Pcm::store`], which flushes where caches are volatile; [`Pcm::barrier`]
+//! makes durable what the calling thread has stored, and is counted.
 //!
 //! | file | meaning |
 //! |---|---|
@@ -154,8 +154,7 @@ impl Pcm {
         let region = place(&options).open(LEAST_BYTES, Mode::Private)?;
         let mut fixed = [0; FIXED];
         region.read(0, &mut fixed);
-        let header =
-            Header::decode(&fixed).map_err(|defect| corrupt(region.location(), &defect.to_string()))?;
+        let header = Header::decode(&fixed).map_err(|defect| corrupt(region.location(), &defect.to_string()))?;
         let slots = u32::try_from(word_of(&region, Word::Slots as u64)).unwrap_or(0);
         let len = match &options.source {
             Source::File(path) => path.metadata().map_or(0, |file| file.len()),

@@ -208,7 +208,8 @@ impl PcmPages {
             return Ok(());
         }
         let is_group = group != Xid::default();
-        let xids = || images.iter().flat_map(|image| image.covers.xids.iter().copied()).chain(is_group.then_some(group));
+        let covered = || images.iter().flat_map(|image| image.covers.xids.iter().copied());
+        let xids = || covered().chain(is_group.then_some(group));
         if !planted!(XidListedLate) && self.active.list(&self.pcm, xids()) {
             self.pcm.barrier();
         }

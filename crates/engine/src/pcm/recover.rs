@@ -14,7 +14,7 @@
 //!   not listed has committed, or was rolled back, and its pages are whole; and the covers of one
 //!   that is listed say what its keys were. Numbers are never used again.
 //! - A page becomes durable together with the covers of all transactions under way that have
-//!   changed it, by one checksum or, for many covers, by several slots of which none may be missing.
+//!   changed it: by one checksum or, for many covers, by several slots of which none may miss.
 //! - A version is erased only when a later one is durable. The latest one is erased only when the
 //!   page is durable in the data file and all earlier ones are erased. So the version that is found
 //!   is the latest one.
@@ -252,7 +252,10 @@ fn discard(pcm: &Pcm, map: &mut Map, page: PageId, slot: Slot, covers: Vec<Cover
     }
     let image = Image { page, bytes: image, covers: &covers };
     if map.free() < 1 + image.more() {
-        return Err(corrupt(pcm.location(), "recovery needs a free slot and there is none; open it with a larger size"));
+        return Err(corrupt(
+            pcm.location(),
+            "recovery needs a free slot and there is none; open it with a larger size",
+        ));
     }
     let mut slots: Vec<Slot> = (0..1 + image.more()).filter_map(|_| map.take()).collect();
     let first = slots.remove(0);

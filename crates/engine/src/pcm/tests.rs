@@ -31,8 +31,7 @@ fn found(memory: &SimMemory, barriers: Barriers) -> (Arc<Pcm>, Found) {
 fn pages_on(disk: &SimDisk, memory: &SimMemory, barriers: Barriers) -> PcmPages {
     let (pcm, found) = found(memory, barriers);
     let data = disk.open("data", OpenMode::Existing).unwrap();
-    let file =
-        FilePages::new(data, DatabaseTag::of(&DATABASE), None, None, Arc::new(Clock(Arc::clone(&pcm)))).unwrap();
+    let file = FilePages::new(data, DatabaseTag::of(&DATABASE), None, None, Arc::new(Clock(Arc::clone(&pcm)))).unwrap();
     PcmPages::new(pcm, file, found)
 }
 
@@ -172,7 +171,7 @@ fn many_covers_are_whole() {
         let (disk, memory, pages) = new_pages(1 << 20, domain, barriers);
         let keys: Vec<[u8; 2]> = (0..7_u16).map(u16::to_be_bytes).collect();
         let values: Vec<Vec<u8>> = (0..7).map(|number| vec![number; 1000]).collect();
-        let all: Vec<(&[u8], &[u8])> = keys.iter().map(|key| &key[..]).zip(values.iter().map(|value| &value[..])).collect();
+        let all: Vec<(&[u8], &[u8])> = keys.iter().zip(&values).map(|(key, value)| (&key[..], &value[..])).collect();
         let mut bytes = leaf(&pages, 9, &all);
         write(&pages, &bytes);
         let before = records(&pages, 9);

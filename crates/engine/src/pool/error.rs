@@ -41,7 +41,7 @@ pub(crate) enum PoolError {
         minimum: usize,
     },
     /// Every slot of a PCM region is needed by transactions under way.
-    #[error("the PCM `{location}` has {slots} slots, and transactions under way need all; open it with a larger `bytes`")]
+    #[error("the PCM `{location}` has {slots} slots, and transactions under way need all; make it larger")]
     PcmFull {
         /// The region's name.
         location: String,

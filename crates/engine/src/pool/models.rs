@@ -92,7 +92,8 @@ fn model(ask: impl Fn(&Pool, &Pages) + Copy + Send + Sync + 'static) {
         let data = Arc::clone(&file) as Arc<dyn File>;
         let config = PoolConfig { frames: 1, ..PoolConfig::default() };
         let store =
-            FilePages::new(Arc::clone(&data), page::DatabaseTag::of(&[3; 16]), Some(data), None, Arc::new(NoLog)).unwrap();
+            FilePages::new(Arc::clone(&data), page::DatabaseTag::of(&[3; 16]), Some(data), None, Arc::new(NoLog))
+                .unwrap();
         let pool = Pool::new(config, Arc::new(store), PreBlockHook::default()).unwrap();
         pool.find_or_load(ONE).unwrap();
         let other = {

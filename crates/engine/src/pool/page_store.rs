@@ -117,8 +117,8 @@ pub(crate) trait PageWriter {
     /// Returns the log that must be hardened before its changes reach the store.
     fn wal_rule(&self) -> &dyn WalRule;
 
-    /// Notes that a page was copied, to be given to [`PageWriter::write`] with the other pages of its
-    /// batch. The caller holds the page's latch.
+    /// Notes that a page was copied, to be given to [`PageWriter::write`] with the other pages of
+    /// its batch. The caller holds the page's latch.
     fn copied(&self, _id: PageId, _bytes: &[u8]) {}
 
     /// Seals the pages of a batch and writes them. They are durable when the call returns, and each

@@ -322,12 +322,7 @@ impl Pool {
 
     /// Copies the candidates' pages into the batch, in the order of their page ids if the
     /// candidates are in that order. Returns the largest page GSN, and a page that was skipped.
-    fn stage(
-        &self,
-        writer: &dyn PageWriter,
-        batch: &mut Staged,
-        candidates: &[FrameId],
-    ) -> (Gsn, Option<FrameId>) {
+    fn stage(&self, writer: &dyn PageWriter, batch: &mut Staged, candidates: &[FrameId]) -> (Gsn, Option<FrameId>) {
         batch.pages.clear();
         batch.frames.clear();
         let mut newest = Gsn::ZERO;

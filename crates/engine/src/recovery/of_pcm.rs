@@ -1,6 +1,6 @@
 //! Recovery of a database with PCMLogging. The scan of the region has discarded the changes of
-//! transactions that had not committed; the undo pass finishes what it has left, if anything: values
-//! that did not fit back into their pages, and deferred frees.
+//! transactions that had not committed; the undo pass finishes what it has left, if anything:
+//! values that did not fit back into their pages, and deferred frees.
 
 use duramen_sync::Arc;
 use duramen_sync::clock::Instant;

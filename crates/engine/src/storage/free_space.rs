@@ -98,7 +98,7 @@ impl Space {
         Ok(())
     }
 
-    /// Takes it that so many groups have a bitmap, where a scheme knows the number: no page is read.
+    /// Takes it that so many groups have a bitmap, where a scheme knows the number. Reads no page.
     pub(crate) fn resume(&self, groups: u64) {
         self.groups.store(groups, Ordering::Release);
     }

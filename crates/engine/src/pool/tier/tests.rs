@@ -40,9 +40,14 @@ fn above_file(disk: &SimDisk, tier: FoundTier) -> TieredPages {
     let data = open(disk, "data");
     data.allocate(401 * PAGE_SIZE as u64).unwrap();
     let versions = Versions::open(open(disk, "versions"), [3; 16], data.len().unwrap()).unwrap();
-    let file =
-        FilePages::new(data, DatabaseTag::of(&[3; 16]), Some(open(disk, "doublewrite")), Some(versions), Arc::new(NoLog))
-            .unwrap();
+    let file = FilePages::new(
+        data,
+        DatabaseTag::of(&[3; 16]),
+        Some(open(disk, "doublewrite")),
+        Some(versions),
+        Arc::new(NoLog),
+    )
+    .unwrap();
     disk.sync_directory("").unwrap();
     TieredPages::new(file, tier).unwrap()
 }

@@ -1,6 +1,6 @@
 //! PCMLogging: the pages that transactions have changed go to persistent memory when the
-//! transactions end, and are the log at the same time (Gao et al., *PCMLogging: Reducing Transaction
-//! Logging Overhead with PCM*, CIKM 2011, section 3.2).
+//! transactions end, and are the log at the same time (Gao et al., *PCMLogging: Reducing
+//! Transaction Logging Overhead with PCM*, CIKM 2011, section 3.2).
 //!
 //! There is no log, no checkpoint, and no double-write area. Frames of the pool are copies of pages
 //! in the region or, if they are not there, in the data file; pages leave the region for the data
@@ -267,8 +267,7 @@ impl PcmLogging {
     /// Makes everything durable that a transaction has changed, and takes it off the list. Returns
     /// the slots of the deferred frees, if it has committed with some.
     fn end(&self, home: Home, has_committed: bool, frees: &[Vec<u8>]) -> std::result::Result<Vec<Slot>, PoolError> {
-        let is_ended_early =
-            if has_committed { planted!(XidReplacedEarly) } else { planted!(AbortUnlistedFirst) };
+        let is_ended_early = if has_committed { planted!(XidReplacedEarly) } else { planted!(AbortUnlistedFirst) };
         let xid = self.pages.active.current(home.0);
         if is_ended_early {
             self.pages.end(home.0);
@@ -283,8 +282,8 @@ impl PcmLogging {
         Ok(garbage)
     }
 
-    /// Forgets the changes of a transaction that has ended, whose number was `xid`; returns the space
-    /// that it keeps if it has deferred frees to do. An entry without any is free.
+    /// Forgets the changes of a transaction that has ended, whose number was `xid`; returns the
+    /// space that it keeps if it has deferred frees to do. An entry without any is free.
     fn forget(&self, home: Home, xid: Xid, garbage: Vec<Slot>) -> u64 {
         let mut txn = self.txn(home).lock();
         for covered in std::mem::take(&mut txn.covered) {
@@ -366,8 +365,7 @@ impl StorageScheme for PcmLogging {
             self.pages.erase(&garbage);
         }
         let frees = if has_committed { &frees[..] } else { &[] };
-        let ended =
-            if is_empty && frees.is_empty() { Ok(Vec::new()) } else { self.end(home, has_committed, frees) };
+        let ended = if is_empty && frees.is_empty() { Ok(Vec::new()) } else { self.end(home, has_committed, frees) };
         let bytes = match ended {
             Ok(garbage) => self.forget(home, xid, garbage),
             Err(error) => {
