@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use duramen::pmem::{Domain, SimMemory, Source};
 use duramen::{
-    BatchOptions, CommitMode, Db, Error, HeapOptions, LogDevice, NvmOptions, Options, Partition, Scheme, Snapshot,
-    Table,
+    BatchOptions, CommitMode, Db, Error, HeapOptions, LogDevice, NvmOptions, Options, Partition, PcmOptions, Scheme,
+    Snapshot, Table,
 };
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_test_support::Rng;
@@ -85,6 +85,9 @@ fn ways() -> Vec<Way> {
         };
         if commit != CommitMode::Async {
             add(&format!("in place, {commit}"), in_heap(Scheme::InPlace(heap())));
+            let memory = SimMemory::new(64 * MIB, Domain::VolatileCache);
+            let pcm = PcmOptions::new(Source::Simulated(memory), 64 * MIB, Domain::VolatileCache);
+            add(&format!("PCM, {commit}"), in_heap(Scheme::PcmLogging(pcm)));
         }
         if commit != CommitMode::Sync {
             let batches = BatchOptions {

@@ -135,7 +135,8 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::SlotFreedUnsynced => vec![Crash("steal"), Crash("checkpoints"), Crash("recycle"), Crash("splits")],
         Bug::AllocationKept => vec![Crash("overflow"), Crash("tables")],
         // Transactions that are under way when others commit.
-        Bug::CoverForgotten | Bug::XidListedLate => vec![Crash("interleaved"), Crash("steal"), Crash("carried")],
+        Bug::XidListedLate => vec![Crash("interleaved"), Crash("interleaved"), Crash("carried"), Crash("mixed")],
+        Bug::CoverForgotten => vec![Crash("interleaved"), Crash("steal"), Crash("carried")],
         Bug::AbortUnlistedFirst => vec![Crash("interleaved"), Crash("ghosts"), Crash("mixed"), Crash("steal")],
         _ if Bug::PCM.contains(&bug) => vec![Crash("bank"), Crash("mixed"), Crash("steal")],
         _ if Bug::SCHEMES.contains(&bug) => vec![Crash("mixed"), Crash("steal"), Crash("interleaved"), Crash("splits")],

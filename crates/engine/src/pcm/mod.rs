@@ -284,7 +284,11 @@ impl Pcm {
     /// was stopped.
     fn persist_all(&self) {
         if self.flushes {
-            self.region.flush(0, bytes_of(self.slots) as usize);
+            self.region.flush(0, Slot(0).at() as usize);
+            for slot in (0..self.slots).map(Slot) {
+                let is_free = self.region.read_word(slot.at()) == 0;
+                self.region.flush(slot.at(), if is_free { 8 } else { SLOT_BYTES });
+            }
         }
         self.barrier();
     }
