@@ -158,7 +158,9 @@ struct Place {
     /// volatile-cache; or, for in-place updates without a log, a heap: heap-durable-cache or
     /// heap-volatile-cache, with `paper-` behind `heap-` for the barriers of the paper, and with
     /// `direct-` before the domain for pages that are read in the heap; or, for batches, the first
-    /// four of them with `batches` for `heap`. The default is file, and all of them with --matrix.
+    /// four of them with `batches` for `heap`; or, for PCMLogging, these four with `pcm` or, where
+    /// pages go on to the data file, `pcm-small`. The default is file, and all of them with
+    /// --matrix.
     #[arg(long)]
     log: Option<LogEnd>,
 }

@@ -199,7 +199,7 @@ fn document(first: u64, most: u64) -> String {
     format!(
         "# How soon simulations find planted bugs\n\n\
          The table lists the deliberate defects in `crates/types/src/planted.rs`, except those of\n\
-         archives, backups, misplaced files, heaps, atomic regions and snapshots, which tests find. For\n\
+         archives, backups, misplaced files, heaps, PCM, atomic regions and snapshots, which tests find. For\n\
          each defect it gives the number of seeds that were simulated, from seed {first} on, until one failed\n\
          that passes without the defect. A defect that {most} seeds do not show counts as not found. The\n\
          first group concerns durability; the second, from `{:?}` on, concurrency; the third,\n\
