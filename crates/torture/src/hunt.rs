@@ -138,7 +138,9 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::XidListedLate => vec![Crash("interleaved"), Crash("interleaved"), Crash("carried"), Crash("mixed")],
         Bug::CoverForgotten => vec![Crash("interleaved"), Crash("steal"), Crash("carried")],
         Bug::AbortUnlistedFirst => vec![Crash("interleaved"), Crash("ghosts"), Crash("mixed"), Crash("steal")],
-        _ if Bug::PCM.contains(&bug) => vec![Crash("bank"), Crash("mixed"), Crash("steal")],
+        // Transactions that change several pages.
+        Bug::XidReplacedEarly => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
+        _ if Bug::PCM.contains(&bug) => vec![Crash("bank"), Crash("mixed"), Crash("keys")],
         _ if Bug::SCHEMES.contains(&bug) => vec![Crash("mixed"), Crash("steal"), Crash("interleaved"), Crash("splits")],
         // Threads that share a ring: one acknowledges what another has not made durable.
         _ if Bug::MEMORY.contains(&bug) => vec![Lists],
