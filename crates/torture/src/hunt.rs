@@ -137,7 +137,7 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         // Transactions that are under way when others commit.
         Bug::XidListedLate => vec![Crash("interleaved"), Crash("interleaved"), Crash("carried"), Crash("mixed")],
         Bug::CoverForgotten => vec![Crash("interleaved"), Crash("steal"), Crash("carried")],
-        Bug::AbortUnlistedFirst => vec![Crash("interleaved"), Crash("ghosts"), Crash("mixed"), Crash("steal")],
+        Bug::AbortUnlistedFirst => vec![Crash("interleaved"), Crash("interleaved"), Crash("ghosts"), Crash("mixed")],
         // Transactions that change several pages.
         Bug::XidReplacedEarly => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
         _ if Bug::PCM.contains(&bug) => vec![Crash("bank"), Crash("mixed"), Crash("keys")],
