@@ -75,8 +75,6 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
         | Bug::HalfReusedEarly
         | Bug::StagedPageDropped => &LogEnd::BATCHES,
         Bug::OlderVersionWins => &[LogEnd::Files, LogEnd::PCMS[1]],
-        // Pages leave for the data file only where there is little memory.
-        Bug::SlotFreedUnsynced => &[LogEnd::PCMS[4], LogEnd::PCMS[5]],
         _ if Bug::PCM.contains(&bug) => &PCMS,
         // Where caches are durable, a fence is still needed; a flush is not.
         // Where pages are read matters to none of these bugs.
@@ -132,7 +130,6 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::CarriedForgotten => vec![Crash("carried"), Crash("interleaved"), Crash("steal")],
         Bug::CarriedOverwritten => vec![Crash("carried"); 4],
         Bug::StagedPageDropped => vec![Crash("steal"), Crash("overflow"), Crash("full-pages")],
-        Bug::SlotFreedUnsynced => vec![Crash("steal"), Crash("checkpoints"), Crash("recycle"), Crash("splits")],
         Bug::AllocationKept => vec![Crash("overflow"), Crash("tables")],
         // Transactions that are under way when others commit.
         Bug::XidListedLate => vec![Crash("interleaved"), Crash("interleaved"), Crash("carried"), Crash("mixed")],

@@ -212,10 +212,10 @@ pub struct World {
 
 /// Bytes of the memory for changed pages: space for all pages of a script, and for the transactions
 /// of one that has long ones.
-const PCM_BYTES: u64 = 5 << 20;
+const PCM_BYTES: u64 = 6 << 20;
 
 /// The same where pages go on to the data file.
-const SMALL_PCM_BYTES: u64 = 3 << 20;
+const SMALL_PCM_BYTES: u64 = 4 << 20;
 
 /// Bytes of a heap: images of it are copied often.
 const HEAP_BYTES: u64 = 6 << 20;

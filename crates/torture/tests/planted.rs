@@ -101,6 +101,5 @@ hunts! {
     abort_unlisted_first: AbortUnlistedFirst,
     cover_forgotten: CoverForgotten,
     stolen_unfenced: StolenUnfenced,
-    slot_freed_unsynced: SlotFreedUnsynced,
     allocation_kept: AllocationKept,
 }

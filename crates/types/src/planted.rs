@@ -20,6 +20,7 @@ macro_rules! bugs {
         slots { $($(#[$slots_doc:meta])* $slots:ident,)* }
         schemes { $($(#[$schemes_doc:meta])* $schemes:ident,)* }
         pcm { $($(#[$pcm_doc:meta])* $pcm:ident,)* }
+        leaving { $($(#[$leaving_doc:meta])* $leaving:ident,)* }
         regions { $($(#[$regions_doc:meta])* $regions:ident,)* }
         snapshots { $($(#[$snapshots_doc:meta])* $snapshots:ident,)* }
     ) => {
@@ -35,6 +36,7 @@ macro_rules! bugs {
             $($(#[$slots_doc])* $slots,)*
             $($(#[$schemes_doc])* $schemes,)*
             $($(#[$pcm_doc])* $pcm,)*
+            $($(#[$leaving_doc])* $leaving,)*
             $($(#[$regions_doc])* $regions,)*
             $($(#[$snapshots_doc])* $snapshots,)*
         }
@@ -51,6 +53,7 @@ macro_rules! bugs {
                 $(Bug::$slots,)*
                 $(Bug::$schemes,)*
                 $(Bug::$pcm,)*
+                $(Bug::$leaving,)*
                 $(Bug::$regions,)*
                 $(Bug::$snapshots,)*
             ];
@@ -74,6 +77,9 @@ macro_rules! bugs {
             pub const SCHEMES: &'static [Bug] = &[$(Bug::$schemes,)*];
             /// Those that show when changed pages are the log.
             pub const PCM: &'static [Bug] = &[$(Bug::$pcm,)*];
+            /// Those that show when pages leave persistent memory for the data file just before the
+            /// power goes off.
+            pub const LEAVING: &'static [Bug] = &[$(Bug::$leaving,)*];
             /// Those that show in a heap with atomic regions.
             pub const REGIONS: &'static [Bug] = &[$(Bug::$regions,)*];
             /// Those that show when snapshots are read while transactions write.
@@ -281,10 +287,12 @@ bugs! {
         CoverForgotten,
         /// Pages count as stored before they are durable.
         StolenUnfenced,
-        /// The slot of a page is freed before the data file is synced.
-        SlotFreedUnsynced,
         /// Recovery does not take back the allocations of losers.
         AllocationKept,
+    }
+    leaving {
+        /// The slot of a page is freed before the data file is synced.
+        SlotFreedUnsynced,
     }
     regions {
         /// A line is changed before its undo record is durable.

@@ -312,12 +312,13 @@ impl PcmPages {
     }
 
     /// Writes all pages to the data file.
-    #[cfg(all(test, duramen_planted))]
-    pub(super) fn drain_for_tests(&self) {
+    #[cfg(test)]
+    pub(super) fn drain(&self) -> Result<(), PoolError> {
         let mut storing = self.storing.lock();
         while self.map.lock().pages() > 0 {
-            self.write_back(&mut storing).unwrap();
+            self.write_back(&mut storing)?;
         }
+        Ok(())
     }
 
     // ----- reading -----
