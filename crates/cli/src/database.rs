@@ -73,8 +73,8 @@ fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
         }
         () if !has_ring && open.log.ring_mb.is_some() => usage("`--ring-mb` requires `--log-device nvm`"),
         () if has_memory && (open.recovery_threads.is_some() || open.instant_recovery) => usage(
-            "`--recovery-threads` and `--instant-recovery` are for recovery from a log, which a scheme with a heap and \
-             `pcm-logging` do not have",
+            "`--recovery-threads` and `--instant-recovery` are for recovery from a log, which a scheme with persistent \
+             memory does not have",
         ),
         () if !has_memory && !has_ring && of_both.contains(&true) => usage(
             "`--domain` and `--region` require `--log-device nvm` or a scheme with persistent memory, as `--scheme \
