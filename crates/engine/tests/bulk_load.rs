@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use duramen::pmem::{Domain, SimMemory, Source};
-use duramen::{BatchOptions, Db, Error, HeapOptions, Options, Restore, RestoreTo, Scheme};
+use duramen::{BatchOptions, Db, Error, HeapOptions, Options, PcmOptions, Restore, RestoreTo, Scheme};
 use duramen_io::SimDisk;
 use duramen_test_support::Rng;
 
@@ -17,11 +17,14 @@ fn ways() -> Vec<(&'static str, Options)> {
     };
     let small = || Options { snapshots: true, pool_bytes: 1 << 20, ..Options::default() };
     let batches = Scheme::NvramGroupCommit(heap(), BatchOptions::default());
+    let memory = SimMemory::new(16 << 20, Domain::VolatileCache);
+    let pcm = PcmOptions::new(Source::Simulated(memory), 16 << 20, Domain::VolatileCache);
     vec![
         ("log", Options { log_segment_bytes: 1 << 20, ..small() }),
         ("two logs", Options { logs: 2, log_segment_bytes: 1 << 20, ..small() }),
         ("in place", Options { scheme: Scheme::InPlace(heap()), ..small() }),
         ("batches", Options { scheme: batches, ..small() }),
+        ("PCM", Options { scheme: Scheme::PcmLogging(pcm), ..small() }),
     ]
 }
 

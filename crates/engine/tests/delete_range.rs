@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duramen::pmem::{Domain, SimMemory, Source};
-use duramen::{Barriers, BatchOptions, Db, Error, HeapOptions, Isolation, Options, Scheme, Table, Txn};
+use duramen::{Barriers, BatchOptions, Db, Error, HeapOptions, Isolation, Options, PcmOptions, Scheme, Table, Txn};
 use duramen_io::SimDisk;
 use duramen_test_support::Rng;
 
@@ -29,17 +29,20 @@ fn ways() -> Vec<(&'static str, Options)> {
         let memory = SimMemory::new(24 << 20, Domain::VolatileCache);
         HeapOptions::new(Source::Simulated(memory), 24 << 20, Domain::VolatileCache)
     };
-    let on_heap = |scheme| Options { scheme, snapshots: true, pool_bytes: 1 << 20, ..Options::default() };
+    let on_memory = |scheme| Options { scheme, snapshots: true, pool_bytes: 1 << 20, ..Options::default() };
     let paper = HeapOptions { barriers: Barriers::Paper, ..heap() };
     let batches = Scheme::NvramGroupCommit(heap(), BatchOptions::default());
+    let memory = SimMemory::new(16 << 20, Domain::VolatileCache);
+    let pcm = PcmOptions::new(Source::Simulated(memory), 16 << 20, Domain::VolatileCache);
     vec![
         ("log", small()),
         ("log, table locked", Options { lock_escalation: 1, ..small() }),
         ("log, no snapshots, table locked", Options { snapshots: false, lock_escalation: 1, ..small() }),
         ("two logs", Options { logs: 2, ..small() }),
-        ("in place", on_heap(Scheme::InPlace(heap()))),
-        ("in place, barriers of the paper", on_heap(Scheme::InPlace(paper))),
-        ("batches", Options { lock_escalation: 100, ..on_heap(batches) }),
+        ("in place", on_memory(Scheme::InPlace(heap()))),
+        ("in place, barriers of the paper", on_memory(Scheme::InPlace(paper))),
+        ("batches", Options { lock_escalation: 100, ..on_memory(batches) }),
+        ("PCM", on_memory(Scheme::PcmLogging(pcm))),
     ]
 }
 

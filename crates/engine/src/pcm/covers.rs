@@ -133,6 +133,29 @@ struct KeyCover {
     before: Before,
 }
 
+impl Index {
+    /// Notes what there was before a change of a key, unless the transaction has changed it before.
+    /// Returns about how many bytes that takes.
+    fn note_key(
+        &mut self,
+        xid: Xid,
+        tree: Tree,
+        key: &[u8],
+        covered: &mut Vec<Covered>,
+        before: impl FnOnce() -> Before,
+    ) -> usize {
+        let table = self.tables.entry(tree.table).or_default();
+        if table.get(key).is_some_and(|cover| cover.xid == xid) {
+            return 0;
+        }
+        let before = before();
+        let bytes = if let Before::Value { bytes, .. } = &before { bytes.len() } else { 0 };
+        table.insert(key.to_vec(), KeyCover { xid, tree, before });
+        covered.push(Covered::Key(tree.table, key.to_vec()));
+        key.len() + bytes + 40
+    }
+}
+
 /// What a transaction has a cover for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Covered {
@@ -142,40 +165,41 @@ pub(crate) enum Covered {
 
 impl Covers {
     /// Notes what a change has replaced in a page, which the caller holds exclusively. The page is
-    /// changed already, and `undo` takes the change back. Returns what the cover is for and about
-    /// how many bytes it takes, unless the transaction has changed the same before.
-    pub(crate) fn note(&self, xid: Xid, leaf: Option<&[u8]>, undo: Undo<'_>) -> Option<(Covered, usize)> {
-        let (tree, key, before) = match undo {
-            Undo::Allocate { page } => {
-                self.0.lock().pages.insert(page, xid);
-                return Some((Covered::Page(page), 24));
-            }
-            Undo::Insert { tree, key } => (tree, key, None),
-            Undo::Change { tree, key, at, remove, add, flags } => {
-                (tree, key, Some((usize::from(at), usize::from(remove), add, flags)))
-            }
+    /// changed already, and `undo` takes the change back. Appends what the covers are for to
+    /// `covered`, but what the transaction has changed before, and returns about how many bytes they
+    /// take.
+    pub(crate) fn note(&self, xid: Xid, leaf: Option<&[u8]>, undo: Undo<'_>, covered: &mut Vec<Covered>) -> usize {
+        let record = |key: &[u8]| {
+            let node = Node(leaf.expect("a change of a record is one of a leaf"));
+            let (slot, is_there) = node.lower_bound(key);
+            assert!(is_there, "a record that was just changed is in its leaf");
+            node.value(slot)
         };
         let mut index = self.0.lock();
-        let table = index.tables.entry(tree.table).or_default();
-        if table.get(key).is_some_and(|cover| cover.xid == xid) {
-            return None;
-        }
-        let before = match before {
-            // A ghost is a record that is not there.
-            None => Before::Absent,
-            Some((.., flags)) if flags.contains(SlotFlags::GHOST) => Before::Absent,
-            Some((at, remove, add, flags)) => {
-                let node = Node(leaf.expect("a change of a record is one of a leaf"));
-                let (slot, is_there) = node.lower_bound(key);
-                assert!(is_there, "a record that was just changed is in its leaf");
-                let value = node.value(slot);
-                Before::Value { flags, bytes: [&value[..at], add, &value[at + remove..]].concat() }
+        match undo {
+            Undo::Allocate { page } => {
+                index.pages.insert(page, xid);
+                covered.push(Covered::Page(page));
+                24
             }
-        };
-        let bytes = if let Before::Value { bytes, .. } = &before { bytes.len() } else { 0 };
-        let len = key.len() + bytes + 40;
-        table.insert(key.to_vec(), KeyCover { xid, tree, before });
-        Some((Covered::Key(tree.table, key.to_vec()), len))
+            Undo::Insert { tree, key } => index.note_key(xid, tree, key, covered, || Before::Absent),
+            Undo::Change { tree, key, at, remove, add, flags } => index.note_key(xid, tree, key, covered, || {
+                let (value, at) = (record(key), usize::from(at));
+                // A ghost is a record that is not there.
+                if flags.contains(SlotFlags::GHOST) {
+                    return Before::Absent;
+                }
+                Before::Value { flags, bytes: [&value[..at], add, &value[at + usize::from(remove)..]].concat() }
+            }),
+            Undo::Delete { tree, keys } => {
+                let mut bytes = 0;
+                keys.for_each(|key, flags| {
+                    let before = || Before::Value { flags, bytes: record(key).to_vec() };
+                    bytes += index.note_key(xid, tree, key, covered, before);
+                });
+                bytes
+            }
+        }
     }
 
     /// Notes a cover that recovery has found.

@@ -97,7 +97,7 @@ fn change(pages: &PcmPages, xid: Xid, bytes: &mut [u8], key: &[u8], value: &[u8]
     page::set_gsn(&mut PageMut::new(bytes, &mut lines), Gsn::new(pages.pcm.tick()));
     let remove = u16::try_from(value.len()).unwrap();
     let undo = Undo::Change { tree: TREE, key, at: 0, remove, add: &old, flags: SlotFlags::NONE };
-    pages.covers.note(xid, Some(bytes), undo);
+    pages.covers.note(xid, Some(bytes), undo, &mut Vec::new());
 }
 
 fn both() -> impl Iterator<Item = (Domain, Barriers)> {

@@ -238,10 +238,7 @@ impl PcmLogging {
             let undo = &change.record.payload[..change.prefix];
             let undo = Undo::decode(&mut Reader::new(undo)).expect("it was just encoded");
             let leaf = pages.first().map(|page| &page[..]);
-            if let Some((cover, len)) = self.pages.covers.note(xid, leaf, undo) {
-                txn.covered.push(cover);
-                covered = len;
-            }
+            covered = self.pages.covers.note(xid, leaf, undo, &mut txn.covered);
         }
         let mut slots = 0;
         for page in pages {
@@ -400,7 +397,8 @@ impl StorageScheme for PcmLogging {
     }
 
     fn space_for_operation(&self, _payload: u64) -> u64 {
-        // The page and more covers, and the page of a split that gets covers of the transaction.
+        // The page and more covers, and the page of a split that gets covers of the transaction. Or
+        // the page and covers of records that were deleted together, which are less than two slots.
         self.scaled(4 * SLOT_BYTES as u64)
     }
 
