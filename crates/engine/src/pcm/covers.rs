@@ -166,8 +166,8 @@ pub(crate) enum Covered {
 impl Covers {
     /// Notes what a change has replaced in a page, which the caller holds exclusively. The page is
     /// changed already, and `undo` takes the change back. Appends what the covers are for to
-    /// `covered`, but what the transaction has changed before, and returns about how many bytes they
-    /// take.
+    /// `covered`, but what the transaction has changed before, and returns about how many bytes
+    /// they take.
     pub(crate) fn note(&self, xid: Xid, leaf: Option<&[u8]>, undo: Undo<'_>, covered: &mut Vec<Covered>) -> usize {
         let record = |key: &[u8]| {
             let node = Node(leaf.expect("a change of a record is one of a leaf"));
