@@ -73,8 +73,9 @@ impl Outcome {
     }
 }
 
-/// Makes `threads` threads run [`step`] over and over for `time`.
-fn contend(threads: u64, keys: Keys, retry: Retry, time: Duration) -> Outcome {
+/// Makes `threads` threads run [`step`] over and over for `time`, and on a busy machine until there
+/// are `least` commits, but at most 20 seconds.
+fn contend(threads: u64, keys: Keys, retry: Retry, time: Duration, least: u64) -> Outcome {
     let (_home, db) = open(duramen::CommitMode::default());
     let tables = (db.create_table("rows").unwrap(), db.create_table("shared").unwrap());
     let mut txn = db.begin();
@@ -109,6 +110,10 @@ fn contend(threads: u64, keys: Keys, retry: Retry, time: Duration) -> Outcome {
             });
         }
         thread::sleep(time);
+        let all = || commits.iter().map(|commits| commits.load(Ordering::Relaxed)).sum::<u64>();
+        while all() < least && start.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(10));
+        }
         stop.store(true, Ordering::Relaxed);
     });
     let elapsed = start.elapsed();
@@ -130,7 +135,7 @@ fn contend(threads: u64, keys: Keys, retry: Retry, time: Duration) -> Outcome {
 fn threads_that_run_again_at_once_make_progress() {
     for (threads, keys) in [(2, Keys::End), (3, Keys::Ranges), (4, Keys::End), (6, Keys::Ranges), (32, Keys::End)] {
         for retry in [Retry::AtOnce, Retry::AtOnceMeeting, Retry::Run] {
-            let outcome = contend(threads, keys, retry, Duration::from_millis(200));
+            let outcome = contend(threads, keys, retry, Duration::from_millis(200), 50);
             let (per_second, deadlocks) = (outcome.per_second(), outcome.deadlocks);
             println!("{threads} threads, {keys:?}, {retry:?}: {per_second:.0} commits/s, {deadlocks} deadlocks");
             // Counts attempts, because a busy machine preempts a thread at each step. There were
@@ -151,7 +156,7 @@ fn a_thousand_commits_a_second_whatever_the_number_of_threads() {
         for keys in [Keys::Ranges, Keys::End] {
             for retry in [Retry::AtOnce, Retry::AtOnceMeeting, Retry::Run] {
                 let outcomes: Vec<_> =
-                    (0..20).map(|_| contend(threads, keys, retry, Duration::from_millis(500))).collect();
+                    (0..20).map(|_| contend(threads, keys, retry, Duration::from_millis(500), 0)).collect();
                 let rates: Vec<_> = outcomes.iter().map(Outcome::per_second).collect();
                 let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
                 let mean = rates.iter().sum::<f64>() / rates.len() as f64;
