@@ -104,10 +104,14 @@ mod simulation {
             let _planted = plant(Bug::TellerNotRung);
             let failing = (1..).map(Plan::of).find(|plan| plan.run().result.is_err()).expect("some seed fails");
             let run = |times: usize| (0..times).for_each(|_| assert!(failing.run().result.is_err(), "{failing}"));
-            run(10);
-            let (kilobytes, areas) = memory();
+            // The allocator keeps the memory of a large disk image from time to time.
+            let least = || {
+                let measured: Vec<_> = (0..10).map(|_| (run(5), memory()).1).collect();
+                measured.into_iter().min().expect("there are ten")
+            };
+            let (kilobytes, areas) = least();
             run(100);
-            let (kilobytes_later, areas_later) = memory();
+            let (kilobytes_later, areas_later) = least();
             assert!(kilobytes_later < kilobytes + 20_000, "{kilobytes} kB became {kilobytes_later}");
             assert!(areas_later < areas + 50, "{areas} areas became {areas_later}");
         }
