@@ -89,6 +89,8 @@ pub struct TierMetrics {
     pub written: u64,
     /// Pages that left the tier for the data file.
     pub written_back: u64,
+    /// Bytes that were written to the tier: pages, headers, and what erases old versions.
+    pub bytes_written: u64,
 }
 
 /// What happened in a heap in persistent memory since it was opened ([`crate::Scheme::InPlace`],

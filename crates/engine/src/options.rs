@@ -319,8 +319,8 @@ pub struct Options {
     /// with [`Error::SnapshotTooOld`]. What running transactions have replaced, and what is
     /// committed and not yet hardened, is kept in any case.
     pub version_bytes: Option<usize>,
-    /// A page tier: a file on a fast medium that takes dirty pages on their way to a slow data file
-    /// (PCMLogging, CIKM 2011, section 3). `None` (default) uses the tier that the database has, if
+    /// A page tier: a file on a fast medium, or persistent memory, that takes dirty pages on their
+    /// way to a slow data file (PCMLogging, CIKM 2011, section 3). `None` (default) uses the tier that the database has, if
     /// it has one; [`crate::Db::drain_page_tier`] removes it. Needs the scheme [`Scheme::Wal`].
     pub page_tier: Option<TierOptions>,
     /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
@@ -333,16 +333,75 @@ pub struct Options {
 /// A page tier ([`Options::page_tier`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TierOptions {
-    /// The directory of its file, an absolute path, on a medium that is faster than the database's;
-    /// `None` is the database's own directory. The database remembers it.
-    pub directory: Option<PathBuf>,
-    /// Size of its file. It may be larger at a later opening, but not smaller.
+    /// What it lies on. The database remembers it.
+    pub place: TierPlace,
+    /// Its size in bytes. It may be larger at a later opening, but not smaller.
     pub bytes: u64,
+}
+
+/// What a page tier lies on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TierPlace {
+    /// A file in the database's own directory.
+    Home,
+    /// A file in this directory, an absolute path, on a medium that is faster than the database's.
+    Directory(PathBuf),
+    /// A region in persistent memory.
+    Memory(TierMemory),
+}
+
+/// The persistent memory of a page tier. It belongs to the database as its files do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TierMemory {
+    /// The file or device, with an absolute path. A file that does not exist is created, and one
+    /// that exists must contain only zeros, or a tier that has been drained.
+    pub source: Source,
+    /// The persistence domain on which the tier relies.
+    pub domain: Domain,
+    /// What its pages must survive: if the platform cannot guarantee this, the database is not
+    /// opened. By default a power cut.
+    pub survive: Survive,
+    /// The platform's guarantee, stated by the user for platforms where it cannot be detected.
+    pub stated: Option<Guarantee>,
+    /// The memory node on which the tier should lie.
+    pub placement: Placement,
+    /// The latencies of a modelled device.
+    pub timing: Timing,
 }
 
 impl TierOptions {
     /// The smallest tier.
     pub const LEAST_BYTES: u64 = (duramen_types::BLOCK_SIZE + 16 * PAGE_SIZE) as u64;
+
+    /// Returns options for a file of so many bytes in the database's own directory.
+    pub fn at_home(bytes: u64) -> Self {
+        Self { place: TierPlace::Home, bytes }
+    }
+
+    /// Returns options for a file of so many bytes in another directory.
+    pub fn in_directory(directory: impl Into<PathBuf>, bytes: u64) -> Self {
+        Self { place: TierPlace::Directory(directory.into()), bytes }
+    }
+
+    /// Returns options for so many bytes of persistent memory, which survive power cuts, on a
+    /// platform with `domain`.
+    pub fn in_memory(source: Source, domain: Domain, bytes: u64) -> Self {
+        Self { place: TierPlace::Memory(TierMemory::new(source, domain)), bytes }
+    }
+}
+
+impl TierMemory {
+    /// Returns options for persistent memory that survives power cuts, on a platform with `domain`.
+    pub fn new(source: Source, domain: Domain) -> Self {
+        Self {
+            source,
+            domain,
+            survive: Survive::default(),
+            stated: None,
+            placement: Placement::default(),
+            timing: Timing::NONE,
+        }
+    }
 }
 
 impl Default for Options {

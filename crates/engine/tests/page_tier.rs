@@ -10,7 +10,7 @@ use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId};
 const ROWS: u32 = 3_000;
 
 fn tier(slots: usize) -> TierOptions {
-    TierOptions { directory: None, bytes: (BLOCK_SIZE + slots * PAGE_SIZE) as u64 }
+    TierOptions::at_home((BLOCK_SIZE + slots * PAGE_SIZE) as u64)
 }
 
 fn options(page_tier: Option<TierOptions>) -> Options {
@@ -120,13 +120,13 @@ fn what_makes_no_sense_is_refused() {
         other => panic!("{other:?}"),
     };
     assert!(refused(open(&disk, Some(tier(15)))).contains("at least"));
-    let relative = TierOptions { directory: Some("here".into()), ..tier(20) };
+    let relative = TierOptions::in_directory("here", tier(20).bytes);
     assert!(refused(open(&disk, Some(relative))).contains("absolute"));
     let db = open(&disk, Some(tier(20))).unwrap();
     write(&db, 1);
     db.close().unwrap();
     assert!(refused(open(&disk, Some(tier(19)))).contains("drain"));
-    let elsewhere = TierOptions { directory: Some("/nowhere".into()), ..tier(20) };
+    let elsewhere = TierOptions::in_directory("/nowhere", tier(20).bytes);
     assert!(refused(open(&disk, Some(elsewhere))).contains("drain"));
     let db = open(&disk, Some(tier(30))).unwrap();
     assert_eq!(db.metrics().page_tier.unwrap().slots, 30);
@@ -140,7 +140,7 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn a_tier_may_be_in_another_directory() {
     let (home, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let elsewhere = TierOptions { directory: Some(fast.path().to_owned()), ..tier(100) };
+    let elsewhere = TierOptions::in_directory(fast.path(), tier(100).bytes);
     let db = Db::open(home.path(), options(Some(elsewhere))).unwrap();
     write(&db, 1);
     db.close().unwrap();
@@ -274,7 +274,7 @@ fn copy_directory(from: &std::path::Path, to: &std::path::Path) {
 #[test]
 fn a_copied_directory_has_no_tier() {
     let [home, earlier, copy, fast] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
-    let elsewhere = || Some(TierOptions { directory: Some(fast.path().to_owned()), ..tier(100) });
+    let elsewhere = || Some(TierOptions::in_directory(fast.path(), tier(100).bytes));
     let db = Db::open(home.path(), options(None)).unwrap();
     write(&db, 1);
     db.close().unwrap();

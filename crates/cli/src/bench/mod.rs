@@ -138,7 +138,10 @@ fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
     if let Some(mb) = args.tier_mb {
         let absolute = |path: &Path| std::path::absolute(path).map_err(Failure::from);
         let directory = args.tier.as_deref().map(absolute).transpose()?;
-        options.page_tier = Some(TierOptions { directory, bytes: mb << 20 });
+        options.page_tier = Some(match directory {
+            None => TierOptions::at_home(mb << 20),
+            Some(directory) => TierOptions::in_directory(directory, mb << 20),
+        });
     }
     if let Some(mb) = args.segment_mb {
         options.log_segment_bytes = mb << 20;

@@ -41,8 +41,10 @@ pub(crate) use files::named;
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>> {
     options.validate()?;
     in_heap::check_sizes(&options.scheme)?;
-    if let Some(home) = disk.directory() {
-        check_places(&home, &options)?;
+    match (disk.directory(), &options.page_tier) {
+        (Some(home), _) => check_places(&home, &options)?,
+        (None, Some(tier)) => tier::check(tier, None, &[])?,
+        (None, None) => {}
     }
     let home = disk.lock()?;
     let is_new = match state_of(&*disk, &options.scheme)? {
@@ -105,6 +107,9 @@ pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
         LogDevice::Nvm(nvm) => nvm.further.len() + 1,
         LogDevice::File => 1,
     };
+    if let Some(tier) = &options.page_tier {
+        tier::check(tier, Some(home), &files)?;
+    }
     // A database that exists may have more logs than the options say.
     let count = options.logs.max(u16::try_from(named).unwrap_or(MAX_LOGS));
     Ok(WalOptions { logs: count.min(MAX_LOGS), ..options.of_log() }.check_places(home, &files)?)

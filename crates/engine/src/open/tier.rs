@@ -1,45 +1,49 @@
 //! Finds, attaches and removes the page tier of a database.
 //!
-//! A file `tier` in the database's directory says that there is one, and where. So an opening
-//! without [`Options::page_tier`] uses it, too: its pages are nowhere else.
+//! A file `tier` in the database's directory says that there is one, and where (`link`). So an
+//! opening without [`Options::page_tier`] uses it, too: its pages are nowhere else. The control
+//! file says that there is a tier from before the first page is in it until the tier is drained:
+//! without the file `tier` the database is then refused.
 //!
-//! | offset | size | field |
-//! |---|---|---|
-//! | 0 | 8 | magic `DURATLNK` |
-//! | 8 | 4 | format version, 1 |
-//! | 12 | 4 | CRC-32C of the bytes from 16 to the end of the path |
-//! | 16 | 16 | database id |
-//! | 32 | 2 | length of the path; 0 if the tier is in the database's directory |
-//! | 34 | | path of the tier's directory, UTF-8 |
-//!
-//! All numbers are little-endian; the file has 4,096 bytes. It is written under another name and
-//! renamed when the tier is ready, so it is whole or absent. The control file says that there is a
-//! tier from before the first page is in it until the tier is drained: without this file the
-//! database is then refused.
-//!
-//! A tier in another directory is not copied with the database. The copy names the same tier. It
-//! cannot use it while the other uses it, which locks it, nor later, when the generation of the
-//! tier is not its own.
+//! A tier in another directory, or in persistent memory, is not copied with the database. The copy
+//! names the same tier. It cannot use it while the other uses it, which locks it, nor later, when
+//! the generation of the tier is not its own.
 
-use std::path::{Path, PathBuf};
+mod link;
+mod medium;
 
-use duramen_io::{AlignedBuf, Backend, Disk, File, OpenMode, RealDisk, RealDiskOptions};
+use std::path::Path;
+
+use duramen_io::{AlignedBuf, Disk};
+use duramen_pmem::Source;
 use duramen_sync::{Arc, Mutex};
-use duramen_types::{BLOCK_SIZE, PageId, crc32c};
+use duramen_types::{BLOCK_SIZE, PageId};
 
-use super::files::{TIER, TIER_NEW, TIER_PAGES};
+use super::files::TIER;
 use crate::checkpoint::control::{Control, ControlFile};
 use crate::error::{Error, Result};
-use crate::options::Options;
-use crate::pool::{FoundTier, Pool, REMEDY, Slots, Stamp};
+use crate::options::{Options, TierOptions, TierPlace};
+use crate::pool::{FoundTier, Medium, Pool, REMEDY, Slots, Stamp};
+use link::Link;
+use medium::Place;
 
-const MAGIC: &[u8; 8] = b"DURATLNK";
-const VERSION: u32 = 1;
-const VERSION_FIELD: usize = 8;
-const CRC: usize = 12;
-const DATABASE: usize = 16;
-const LEN: usize = 32;
-const PATH: usize = 34;
+/// Refuses a tier that cannot be, before anything is made. `files` are the names of the database's
+/// own files in `home`.
+pub(super) fn check(tier: &TierOptions, home: Option<&Path>, files: &[&str]) -> Result<()> {
+    link::text(&tier.place)?;
+    let TierPlace::Memory(memory) = &tier.place else { return Ok(()) };
+    if let (Source::File(path), Some(home)) = (&memory.source, home)
+        && files.iter().any(|name| *path == home.join(name))
+    {
+        let reason = format!("the page tier `{}` is a file of the database itself; name another", path.display());
+        return Err(Error::InvalidOption { option: "page_tier", reason });
+    }
+    // The directory of the tier may be that of the database, and not exist yet.
+    match (&memory.source, home) {
+        (Source::File(path), Some(home)) if path.parent() == Some(home) && !home.exists() => Ok(()),
+        _ => medium::check_new(memory),
+    }
+}
 
 /// Returns the slots of the database's tier, which is attached if the options ask for one and there
 /// is none.
@@ -52,33 +56,61 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut C
 }
 
 fn find_or_attach(disk: &Arc<dyn Disk>, options: &Options, control: &Control) -> Result<Option<Slots>> {
-    let found = if disk.exists(TIER)? { Some(read(&**disk, control)?) } else { None };
+    let found = if disk.exists(TIER)? { Some(link::read(&**disk, control)?) } else { None };
     match (found, &options.page_tier) {
         (None, _) if control.has_tier => Err(Error::NotADatabase {
             path: disk.location().into(),
             reason: format!("the file `{TIER}` is missing, which says where the page tier is; {REMEDY}"),
         }),
         (None, None) => Ok(None),
-        (None, Some(tier)) => attach(disk, options, control, tier.directory.as_deref(), tier.bytes).map(Some),
-        (Some(place), tier) => {
-            let wanted = tier.as_ref().map(|tier| &tier.directory);
-            if let Some(wanted) = wanted.filter(|wanted| **wanted != place) {
-                let name = |place: &Option<PathBuf>| {
-                    place.as_ref().map_or("the database's directory".to_owned(), |path| format!("`{}`", path.display()))
-                };
-                let reason = format!(
-                    "the page tier of this database is in {}, not in {}; drain it first (`duramen tier drain`)",
-                    name(&place),
-                    name(wanted)
-                );
-                return Err(Error::InvalidOption { option: "page_tier", reason });
+        (None, Some(tier)) => attach(disk, options, control, tier).map(Some),
+        (Some(link), tier) => {
+            let place = usable(link, tier.as_ref())?;
+            let at = Place::of(disk, options, control, &place)?;
+            let slots = existing(disk, control, &place, &at)?;
+            match tier {
+                Some(tier) => Ok(Some(resized(slots, &at, tier.bytes, control)?)),
+                None => Ok(Some(slots)),
             }
-            let mut slots = existing(disk, options, control, place.as_deref())?;
-            if let Some(tier) = tier {
-                resize(&mut slots, Slots::count_in(tier.bytes), control)?;
-            }
-            Ok(Some(slots))
         }
+    }
+}
+
+/// Returns the place that the link names, or the options where the link has no name for it; refuses
+/// options that name another place. How the memory of a tier is used, the options may change.
+fn usable(link: Link, wanted: Option<&TierOptions>) -> Result<TierPlace> {
+    let invalid = |reason: String| Error::InvalidOption { option: "page_tier", reason };
+    let wanted = wanted.map(|tier| &tier.place);
+    let is_simulated =
+        |place: &TierPlace| matches!(place, TierPlace::Memory(memory) if matches!(memory.source, Source::Simulated(_)));
+    match (link, wanted) {
+        (Link::Nameless, Some(place)) if is_simulated(place) => Ok(place.clone()),
+        (Link::Nameless, _) => {
+            Err(invalid("the page tier of this database is in memory without a name; name it in `page_tier`".into()))
+        }
+        (Link::Place(place), None) => Ok(place),
+        (Link::Place(place), Some(wanted)) => match (&place, wanted) {
+            (TierPlace::Memory(found), TierPlace::Memory(memory)) if found.source == memory.source => {
+                Ok(wanted.clone())
+            }
+            _ if place == *wanted => Ok(place),
+            _ => Err(invalid(format!(
+                "the page tier of this database is in {}, not in {}; drain it first (`duramen tier drain`)",
+                name(&place),
+                name(wanted)
+            ))),
+        },
+    }
+}
+
+fn name(place: &TierPlace) -> String {
+    match place {
+        TierPlace::Home => "the database's directory".to_owned(),
+        TierPlace::Directory(path) => format!("`{}`", path.display()),
+        TierPlace::Memory(memory) => match &memory.source {
+            Source::File(path) => format!("the memory `{}`", path.display()),
+            _ => "memory without a name".to_owned(),
+        },
     }
 }
 
@@ -96,14 +128,13 @@ pub(crate) fn drain(
 /// attached again: it says that it is drained.
 fn remove(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<()> {
     let control = control_file.control;
-    let place = read(&**disk, &control)?;
+    let link = link::read(&**disk, &control)?;
     control_file.write(Control { has_tier: false, ..control })?;
     disk.remove(TIER)?;
     disk.sync_directory("")?;
-    let _ = home(disk, options, &control, place.as_deref()).and_then(|(home, name)| {
-        home.remove(&name)?;
-        Ok(home.sync_directory("")?)
-    });
+    if let Link::Place(place) = link {
+        let _ = Place::of(disk, options, &control, &place).and_then(|place| place.remove());
+    }
     Ok(())
 }
 
@@ -113,20 +144,31 @@ pub(crate) fn page(disk: &dyn Disk, page: PageId) -> Result<Option<AlignedBuf>> 
         return Ok(None);
     }
     let control = ControlFile::open(disk)?.control;
-    let place = read(disk, &control)?;
-    Ok(existing(&disk.handle(), &Options::default(), &control, place.as_deref())?.page(page)?)
+    let place = usable(link::read(disk, &control)?, None)?;
+    let disk = disk.handle();
+    let at = Place::of(&disk, &Options::default(), &control, &place)?;
+    Ok(existing(&disk, &control, &place, &at)?.page(page)?)
 }
 
-fn resize(slots: &mut Slots, wanted: u32, control: &Control) -> Result<()> {
-    let has = slots.count();
+/// Returns the slots of a tier that is to have so many bytes; memory is mapped anew for that.
+fn resized(slots: Slots, at: &Place, bytes: u64, control: &Control) -> Result<Slots> {
+    let (has, wanted) = (slots.count(), Slots::count_in(bytes));
+    let invalid = |reason: String| Error::InvalidOption { option: "page_tier", reason };
+    if wanted == has {
+        return Ok(slots);
+    }
     if wanted < has {
-        let reason = format!("the page tier has {has} slots and cannot shrink to {wanted}: drain it first");
-        return Err(Error::InvalidOption { option: "page_tier", reason });
+        return Err(invalid(format!("the page tier has {has} slots and cannot shrink to {wanted}: drain it first")));
     }
-    if wanted > has {
-        slots.grow(wanted, stamp(control))?;
-    }
-    Ok(())
+    let mut slots = match at {
+        Place::File(..) => slots,
+        Place::Memory(memory) => {
+            drop(slots);
+            Slots::open(medium::larger(memory, bytes)?)?.map_err(invalid)?.0
+        }
+    };
+    slots.grow(wanted, stamp(control))?;
+    Ok(slots)
 }
 
 fn stamp(control: &Control) -> Stamp {
@@ -134,152 +176,80 @@ fn stamp(control: &Control) -> Stamp {
 }
 
 /// Makes a tier, and then its link. What could be made is removed again if the call fails.
-fn attach(
-    disk: &Arc<dyn Disk>,
-    options: &Options,
-    control: &Control,
-    place: Option<&Path>,
-    bytes: u64,
-) -> Result<Slots> {
-    let text = link_text(place)?;
-    let (home, name) = home(disk, options, control, place)?;
-    if home.exists(&name)? {
-        check_unused(home.open(&name, OpenMode::Existing)?)?;
-        home.remove(&name)?;
+fn attach(disk: &Arc<dyn Disk>, options: &Options, control: &Control, tier: &TierOptions) -> Result<Slots> {
+    link::text(&tier.place)?;
+    let at = Place::of(disk, options, control, &tier.place)?;
+    if let Some(occupant) = at.occupant()? {
+        check_unused(occupant, &at)?;
     }
-    let file = home.open(&name, OpenMode::CreateNew)?;
     let made = (|| {
-        file.lock()?;
-        let slots = Slots::create(file, Slots::count_in(bytes), stamp(control))?;
-        home.sync_directory("")?;
-        link(&**disk, control, text)?;
+        let medium = at.make(tier.bytes)?;
+        if matches!(at, Place::Memory(_)) {
+            // Pages of a drained tier may be there.
+            Slots::erase_all(Arc::clone(&medium))?;
+        }
+        let slots = Slots::create(medium, Slots::count_in(tier.bytes), stamp(control))?;
+        at.sync_name()?;
+        link::write(&**disk, control, &tier.place)?;
         Ok(slots)
     })();
     if made.is_err() && !disk.exists(TIER).unwrap_or(true) {
-        let _ = home.remove(&name);
+        let _ = at.remove();
     }
     made
 }
 
-/// Refuses to replace anything but what a crash leaves: an empty file, or a tier that is drained or
+/// Refuses to replace anything but what a crash leaves: a blank file, or a tier that is drained or
 /// has no pages.
-fn check_unused(file: Arc<dyn File>) -> Result<()> {
-    file.lock()?;
-    let path = file.path();
-    let holds = match Slots::open(Arc::clone(&file))? {
+fn check_unused(occupant: Arc<dyn Medium>, at: &Place) -> Result<()> {
+    let path = occupant.location();
+    let holds = match Slots::open(Arc::clone(&occupant))? {
         Ok((_, header)) if header.is_drained => return Ok(()),
         Ok((slots, _)) => match FoundTier::read(slots)?.pages() {
             0 => return Ok(()),
             pages => format!("has {pages} pages of this database or of one that it was copied from"),
         },
-        Err(_) if is_blank(&*file)? => return Ok(()),
+        Err(_) if is_blank(&*occupant, at)? => return Ok(()),
         Err(defect) => format!("is in the way: {defect}"),
     };
-    let reason = format!("`{path}` {holds}; name another directory, or remove the file if no database needs it");
+    let reason = format!("`{path}` {holds}; name another place, or remove the file if no database needs it");
     Err(Error::InvalidOption { option: "page_tier", reason })
 }
 
-/// Returns whether a file begins with zeros only, as that of a tier does until it is complete.
-fn is_blank(file: &dyn File) -> Result<bool> {
-    let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
-    if file.len()? >= BLOCK_SIZE as u64 {
-        file.read_at(&mut block, 0)?;
+/// Returns whether there are only zeros where a tier is to be made, as there are until it is
+/// complete. A file is replaced, so its beginning is enough.
+fn is_blank(occupant: &dyn Medium, at: &Place) -> Result<bool> {
+    const CHUNK: u64 = 1 << 20;
+    let len = occupant.len()? / BLOCK_SIZE as u64 * BLOCK_SIZE as u64;
+    let len = if matches!(at, Place::File(..)) { len.min(BLOCK_SIZE as u64) } else { len };
+    let mut bytes = AlignedBuf::zeroed(CHUNK.min(len.max(1)) as usize);
+    for first in (0..len).step_by(CHUNK as usize) {
+        let some = &mut bytes[..CHUNK.min(len - first) as usize];
+        occupant.read(&mut [(first, &mut *some)])?;
+        if some.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
     }
-    Ok(block.iter().all(|byte| *byte == 0))
-}
-
-/// Writes the file that says where the tier is.
-fn link(disk: &dyn Disk, control: &Control, text: &str) -> Result<()> {
-    let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
-    block[..8].copy_from_slice(MAGIC);
-    block[VERSION_FIELD..CRC].copy_from_slice(&VERSION.to_le_bytes());
-    block[DATABASE..LEN].copy_from_slice(&control.database);
-    block[LEN..PATH].copy_from_slice(&(text.len() as u16).to_le_bytes());
-    block[PATH..PATH + text.len()].copy_from_slice(text.as_bytes());
-    let crc = crc32c(&block[DATABASE..PATH + text.len()]);
-    block[CRC..DATABASE].copy_from_slice(&crc.to_le_bytes());
-    if disk.exists(TIER_NEW)? {
-        disk.remove(TIER_NEW)?;
-    }
-    disk.open(TIER_NEW, OpenMode::CreateNew)?.write_durable(&[&block], 0)?;
-    disk.rename(TIER_NEW, TIER)?;
-    Ok(disk.sync_directory("")?)
-}
-
-/// Returns how the link names a directory.
-fn link_text(place: Option<&Path>) -> Result<&str> {
-    let invalid = |reason: &str| Error::InvalidOption { option: "page_tier", reason: reason.to_owned() };
-    let Some(place) = place else { return Ok("") };
-    if !place.is_absolute() {
-        return Err(invalid("the directory of a page tier needs an absolute path, which the database keeps"));
-    }
-    let text = place.to_str().ok_or_else(|| invalid("the path of a page tier must be UTF-8"))?;
-    if PATH + text.len() > BLOCK_SIZE {
-        return Err(invalid("the path of the page tier is too long"));
-    }
-    Ok(text)
-}
-
-/// Reads where the tier is.
-fn read(disk: &dyn Disk, control: &Control) -> Result<Option<PathBuf>> {
-    let file = disk.open(TIER, OpenMode::Existing)?;
-    let corrupt = |reason: String| Error::Corrupt { file: file.path(), offset: 0, page: None, reason };
-    let damaged = || corrupt(format!("it does not say where the page tier is; {REMEDY}"));
-    if file.len()? < BLOCK_SIZE as u64 {
-        return Err(damaged());
-    }
-    let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
-    file.read_at(&mut block, 0)?;
-    let len = usize::from(u16::from_le_bytes([block[LEN], block[LEN + 1]]));
-    let checked = block.get(DATABASE..PATH + len).ok_or_else(damaged)?;
-    if &block[..8] != MAGIC || block[CRC..DATABASE] != crc32c(checked).to_le_bytes() {
-        return Err(damaged());
-    }
-    if block[VERSION_FIELD..CRC] != VERSION.to_le_bytes() {
-        return Err(corrupt("it has an unknown format version: a newer program wrote it".to_owned()));
-    }
-    if block[DATABASE..LEN] != control.database {
-        return Err(corrupt(format!("it belongs to another database; {REMEDY}")));
-    }
-    let path = std::str::from_utf8(&block[PATH..PATH + len]).map_err(|_| damaged())?;
-    Ok((len > 0).then(|| PathBuf::from(path)))
-}
-
-/// Returns the directory of a tier, and the name of its file there.
-fn home(
-    disk: &Arc<dyn Disk>,
-    options: &Options,
-    control: &Control,
-    place: Option<&Path>,
-) -> Result<(Arc<dyn Disk>, String)> {
-    let Some(place) = place else { return Ok((Arc::clone(disk), TIER_PAGES.to_owned())) };
-    let backend = if options.io_uring { Backend::Auto } else { Backend::Syscalls };
-    let home = RealDisk::open(place, RealDiskOptions { backend, direct: options.direct_io })?;
-    let id: String = control.database.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((Arc::new(home), format!("duramen-tier-{id}")))
+    Ok(true)
 }
 
 /// Opens the slots of the tier that the link names, and locks them.
-fn existing(disk: &Arc<dyn Disk>, options: &Options, control: &Control, place: Option<&Path>) -> Result<Slots> {
-    let missing = |what: String| Error::NotADatabase {
-        path: disk.location().into(),
-        reason: format!("{what} is missing, and the pages of the tier are nowhere else; {REMEDY}"),
-    };
+fn existing(disk: &Arc<dyn Disk>, control: &Control, place: &TierPlace, at: &Place) -> Result<Slots> {
     // An absent directory would be created.
-    if let Some(place) = place.filter(|place| !place.is_dir()) {
-        return Err(missing(format!("the directory `{}` of the page tier", place.display())));
+    if let TierPlace::Directory(path) = place
+        && !path.is_dir()
+    {
+        return Err(Error::NotADatabase {
+            path: disk.location().into(),
+            reason: format!(
+                "the directory `{}` of the page tier is missing, and the pages of the tier are nowhere else; {REMEDY}",
+                path.display()
+            ),
+        });
     }
-    let (home, name) = home(disk, options, control, place)?;
-    let file: Arc<dyn File> = match home.open(&name, OpenMode::Existing) {
-        Err(error) if error.is_not_found() => {
-            return Err(missing(format!("the page tier `{name}` in `{}`", home.location())));
-        }
-        opened => opened?,
-    };
-    // Before the stamp is read, which another process changes.
-    file.lock()?;
-    let path = file.path();
-    let (slots, header) = Slots::open(file)?.map_err(|defect| {
+    let medium = at.existing(disk)?;
+    let path = medium.location();
+    let (slots, header) = Slots::open(medium)?.map_err(|defect| {
         let reason = format!("{defect}; its pages are nowhere else: {REMEDY}");
         Error::Corrupt { file: path.clone(), offset: 0, page: None, reason }
     })?;

@@ -12,7 +12,9 @@ use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
 use crate::error::Result;
 use crate::options::Options;
 use crate::page::DatabaseTag;
-use crate::pool::{FilePages, FoundArea, FoundTier, PageStore, Pool, PoolConfig, TieredPages, Versions, WalRule};
+use crate::pool::{
+    FilePages, FoundArea, FoundTier, PageStore, Pool, PoolConfig, Slots, TieredPages, Versions, WalRule,
+};
 use crate::pre_block_hook::PreBlockHook;
 use crate::recovery;
 use crate::scheme::WalScheme;
@@ -86,7 +88,9 @@ pub(super) fn open(
     let scheme = Arc::new(WalScheme::new(Arc::new(logs), control.logs.partition));
     scheme.logs().reserve_for_sync_records();
     let rule: Arc<dyn WalRule> = Arc::clone(&scheme) as Arc<dyn WalRule>;
-    let tier = tier::open(disk, options, control_file)?.map(FoundTier::read).transpose()?;
+    let tier = tier::open(disk, options, control_file)?;
+    let shortfall = shortfall.or_else(|| tier.as_ref().and_then(Slots::shortfall));
+    let tier = tier.map(FoundTier::read).transpose()?;
     if let Some(tier) = &tier {
         // The data file's length may not be durable for pages that are durable in the tier.
         let len = tier.reach() * PAGE_SIZE as u64;

@@ -109,7 +109,7 @@ pub(crate) use on_fetch::RedoOnFetch;
 pub(crate) use page_store::{PageStore, PageTier, PageWriter, WalRule};
 pub(crate) use staging::{ACTION_BYTES, Staging, Taken};
 pub(crate) use stamp::{REMEDY, Stamp};
-pub(crate) use tier::{FoundTier, Slots, TieredPages};
+pub(crate) use tier::{FoundTier, Medium, Slots, TieredPages};
 pub(crate) use versions::Versions;
 
 use cleaner::CleanerState;

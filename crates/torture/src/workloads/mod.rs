@@ -127,7 +127,7 @@ pub(crate) fn tier_of(seed: u64) -> Option<TierOptions> {
     let mut rng = Rng::new(seed ^ 0x7113);
     let slots = *rng.pick(&[16, 40, 200]);
     let bytes = (BLOCK_SIZE + slots * PAGE_SIZE) as u64;
-    rng.percent(33).then_some(TierOptions { directory: None, bytes })
+    rng.percent(33).then_some(TierOptions::at_home(bytes))
 }
 
 /// Returns a key of eight digits.

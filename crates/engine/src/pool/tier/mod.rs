@@ -1,4 +1,5 @@
-//! A page tier: a file on a fast medium between the pool and the data file.
+//! A page tier between the pool and the data file: a file on a fast medium, or a region in
+//! persistent memory (`medium`).
 //!
 //! Dirty pages are written to the tier, each into a free slot, and are then durable. A page leaves
 //! the tier for the data file when its slot is needed and it was used least recently. So pages that
@@ -46,6 +47,7 @@
 //! ([`PageStore`]), so a slot that is still the page's own had its contents all the time.
 
 mod map;
+mod medium;
 mod slots;
 #[cfg(all(test, not(duramen_loom)))]
 mod tests;
@@ -66,6 +68,7 @@ use crate::page;
 use map::Map;
 use slots::{Found, Slot};
 
+pub(crate) use medium::Medium;
 pub(crate) use slots::{FoundTier, Slots};
 
 /// The pages of a data file with a tier above them.
@@ -373,6 +376,7 @@ impl PageTier for TieredPages {
             misses: get(&self.counters.misses),
             written: get(&self.counters.written),
             written_back: get(&self.counters.written_back),
+            bytes_written: self.slots.written(),
         }
     }
 }

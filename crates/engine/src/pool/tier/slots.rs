@@ -1,4 +1,4 @@
-//! The file of a page tier: a header and slots, each of which holds any page.
+//! The contents of a page tier: a header and slots, each of which holds any page.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -10,18 +10,22 @@
 //! | 24 | 16 | database id |
 //! | 40 | 8 | generation (see `generation.rs`) |
 //! | 48 | 8 | 1 if all its pages are in the data file, too; else 0 |
+//! | 2048 | 56 | in persistent memory: the header once more |
 //! | 4096 | page size each | the slots |
 //!
-//! All numbers are little-endian. A slot holds a sealed page, whose own header names it and whose
+//! All numbers are little-endian. Of the two headers in persistent memory, the first counts if it
+//! is whole: it is the newer one. A slot holds a sealed page, whose own header names it and whose
 //! checksum tells whether it is whole. Anything else in a slot is not a page: a write that a crash
 //! tore, an erased page, or nothing yet.
 
 use std::collections::HashMap;
 
-use duramen_io::{AlignedBuf, File};
+use duramen_io::AlignedBuf;
 use duramen_sync::Arc;
+use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c};
 
+use super::medium::{COPY, Medium};
 use crate::page;
 use crate::pool::page_table::PageTable;
 use crate::pool::{PoolError, Stamp};
@@ -51,11 +55,12 @@ pub(super) struct Found {
     pub(super) gsn: Gsn,
 }
 
-/// The file of a page tier.
+/// A page tier without what is known of its contents.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
-    file: Arc<dyn File>,
+    medium: Arc<dyn Medium>,
     count: u32,
+    written: Arc<AtomicU64>,
 }
 
 /// What the header of a tier says of its contents.
@@ -121,47 +126,53 @@ impl Slots {
         u32::try_from(bytes.saturating_sub(BLOCK_SIZE as u64) / PAGE_SIZE as u64).unwrap_or(u32::MAX)
     }
 
-    /// Makes `file`, which is empty, a tier without pages. It is durable when the call returns,
-    /// except for its name.
+    fn of(medium: Arc<dyn Medium>, count: u32) -> Self {
+        Self { medium, count, written: Arc::default() }
+    }
+
+    /// Makes `medium`, which holds no page, a tier. It is durable when the call returns, except for
+    /// its name.
     ///
     /// # Errors
-    /// Those of the disk.
-    pub(crate) fn create(file: Arc<dyn File>, count: u32, stamp: Stamp) -> Result<Self, PoolError> {
-        let slots = Self { file, count };
-        slots.file.allocate(slots.offset(count))?;
-        slots.file.sync()?;
+    /// Those of the medium.
+    pub(crate) fn create(medium: Arc<dyn Medium>, count: u32, stamp: Stamp) -> Result<Self, PoolError> {
+        let slots = Self::of(medium, count);
+        slots.medium.grow(slots.offset(count))?;
         slots.stamp(stamp)?;
         Ok(slots)
     }
 
-    /// Opens the file of a tier; returns it with what its header says.
+    /// Makes all slots that `medium` has room for hold no page, durably: a tier may have been here.
     ///
     /// # Errors
-    /// What is wrong with the header; those of the disk.
-    pub(crate) fn open(file: Arc<dyn File>) -> Result<Result<(Self, Header), String>, PoolError> {
-        let len = file.len()?;
+    /// Those of the medium.
+    pub(crate) fn erase_all(medium: Arc<dyn Medium>) -> Result<(), PoolError> {
+        let count = Self::count_in(medium.len()?);
+        let slots = Self::of(medium, count);
+        for first in (0..count).step_by(CHUNK as usize) {
+            let some: Vec<Slot> = (first..count.min(first + CHUNK)).collect();
+            slots.erase(&some)?;
+        }
+        slots.sync()
+    }
+
+    /// Opens a tier; returns it with what its header says.
+    ///
+    /// # Errors
+    /// What is wrong with the header; those of the medium.
+    pub(crate) fn open(medium: Arc<dyn Medium>) -> Result<Result<(Self, Header), String>, PoolError> {
+        let len = medium.len()?;
         if len < BLOCK_SIZE as u64 {
             return Ok(Err("it is too short to be a page tier".to_owned()));
         }
-        let mut header = AlignedBuf::zeroed(BLOCK_SIZE);
-        file.read_at(&mut header, 0)?;
-        let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
-        if &header[..8] != MAGIC || u32_at(CRC) != crc32c(&header[COUNT..END]) {
-            return Ok(Err("it has no valid header of a page tier".to_owned()));
-        }
-        if u32_at(VERSION_FIELD) != VERSION {
-            let found = u32_at(VERSION_FIELD);
-            return Ok(Err(format!("it has format version {found}, and this program reads version {VERSION}")));
-        }
-        if u32_at(PAGE_SIZE_FIELD) as usize != PAGE_SIZE {
-            return Ok(Err(format!("its pages have {} bytes", u32_at(PAGE_SIZE_FIELD))));
-        }
-        let stamp = Stamp {
-            database: header[DATABASE..GENERATION].try_into().expect("sixteen bytes"),
-            generation: u64::from_le_bytes(header[GENERATION..DRAINED].try_into().expect("eight bytes")),
+        let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
+        medium.read_header(&mut block)?;
+        let first = decode(&block[..END]);
+        let (count, header) = match first.or_else(|defect| decode(&block[COPY..COPY + END]).map_err(|_| defect)) {
+            Ok(decoded) => decoded,
+            Err(defect) => return Ok(Err(defect)),
         };
-        let header = Header { stamp, is_drained: u32_at(DRAINED) != 0 };
-        let slots = Self { file, count: u32_at(COUNT) };
+        let slots = Self::of(medium, count);
         if len < slots.offset(slots.count) {
             return Ok(Err(format!("it has {len} bytes, too few for its {} slots", slots.count)));
         }
@@ -173,9 +184,8 @@ impl Slots {
     /// # Errors
     /// Those of the disk.
     pub(crate) fn grow(&mut self, count: u32, stamp: Stamp) -> Result<(), PoolError> {
-        let grown = Self { file: Arc::clone(&self.file), count };
-        grown.file.allocate(grown.offset(count))?;
-        grown.file.sync()?;
+        let grown = Self { count, ..self.clone() };
+        grown.medium.grow(grown.offset(count))?;
         grown.stamp(stamp)?;
         *self = grown;
         Ok(())
@@ -184,7 +194,7 @@ impl Slots {
     /// Marks a tier whose pages all are in the data file, durably. It keeps its stamp: a checkpoint
     /// may be between the stamps and the control file.
     pub(super) fn mark_drained(&self) -> Result<(), PoolError> {
-        let (_, header) = Self::open(Arc::clone(&self.file))?.map_err(|reason| PoolError::Poisoned { reason })?;
+        let (_, header) = Self::open(Arc::clone(&self.medium))?.map_err(|reason| PoolError::Poisoned { reason })?;
         self.write_header(Header { is_drained: true, ..header })
     }
 
@@ -193,7 +203,7 @@ impl Slots {
         self.write_header(Header { stamp, is_drained: false })
     }
 
-    /// Writes the header, durably. It lies in one sector, so it cannot be torn.
+    /// Writes the header, durably.
     fn write_header(&self, Header { stamp, is_drained }: Header) -> Result<(), PoolError> {
         let mut header = AlignedBuf::zeroed(BLOCK_SIZE);
         header[..8].copy_from_slice(MAGIC);
@@ -205,7 +215,18 @@ impl Slots {
         header[DRAINED..END].copy_from_slice(&u64::from(is_drained).to_le_bytes());
         let crc = crc32c(&header[COUNT..END]);
         header[CRC..COUNT].copy_from_slice(&crc.to_le_bytes());
-        Ok(self.file.write_durable(&[&header], 0)?)
+        self.written.fetch_add(END as u64, Ordering::Relaxed);
+        self.medium.write_header(&header, END)
+    }
+
+    /// Returns the number of bytes that were written to it since it was opened.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Returns a warning if what is durable in it survives less than a power cut.
+    pub(crate) fn shortfall(&self) -> Option<String> {
+        self.medium.shortfall()
     }
 
     /// Returns the number of slots.
@@ -217,17 +238,17 @@ impl Slots {
     /// process that wrote it has ended. If that process has seen a sync fail, this sync may succeed
     /// and a slot still hold its earlier contents on the medium: see `mod.rs`.
     pub(super) fn find(&self) -> Result<Contents, PoolError> {
-        self.file.sync()?;
+        self.medium.harden_found()?;
         let mut contents = Contents::default();
         let mut buffer = AlignedBuf::zeroed(CHUNK.min(self.count.max(1)) as usize * PAGE_SIZE);
         for first in (0..self.count).step_by(CHUNK as usize) {
             let some = &mut buffer[..CHUNK.min(self.count - first) as usize * PAGE_SIZE];
-            let are_read = self.file.read_at(some, self.offset(first)).is_ok();
+            let are_read = self.medium.read(&mut [(self.offset(first), &mut *some)]).is_ok();
             for (slot, bytes) in (first..).zip(some.chunks_exact_mut(PAGE_SIZE)) {
-                if !are_read && let Err(error) = self.file.read_at(bytes, self.offset(slot)) {
+                if !are_read && let Err(error) = self.medium.read(&mut [(self.offset(slot), &mut *bytes)]) {
                     contents.unreadable.push(slot);
                     if contents.unreadable.len() == self.count as usize {
-                        return Err(error.into());
+                        return Err(error);
                     }
                     continue;
                 }
@@ -245,7 +266,7 @@ impl Slots {
         let versions = self.find()?.pages.into_iter().filter(|found| found.page == page);
         let Some(newest) = versions.max_by_key(|found| found.gsn) else { return Ok(None) };
         let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
-        self.file.read_at(&mut bytes, self.offset(newest.slot))?;
+        self.medium.read(&mut [(self.offset(newest.slot), &mut bytes)])?;
         Ok(Some(bytes))
     }
 
@@ -253,13 +274,15 @@ impl Slots {
     pub(super) fn read(&self, slots: &mut [(Slot, &mut [u8])]) -> Result<(), PoolError> {
         let mut reads: Vec<(u64, &mut [u8])> =
             slots.iter_mut().map(|(slot, bytes)| (self.offset(*slot), &mut **bytes)).collect();
-        Ok(self.file.read_batch(&mut reads)?)
+        self.medium.read(&mut reads)
     }
 
     /// Writes a page into each slot. The pages are durable after [`Slots::sync`].
     pub(super) fn write<'p>(&self, pages: impl Iterator<Item = (Slot, &'p [u8])>) -> Result<(), PoolError> {
         let writes: Vec<(u64, &[u8])> = pages.map(|(slot, bytes)| (self.offset(slot), bytes)).collect();
-        Ok(self.file.write_batch(&writes)?)
+        let bytes: usize = writes.iter().map(|(_, bytes)| bytes.len()).sum();
+        self.written.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.medium.write(&writes)
     }
 
     /// Writes what the slots hold again, durably: reading it does not prove that it is on the
@@ -285,19 +308,39 @@ impl Slots {
     }
 
     pub(super) fn sync(&self) -> Result<(), PoolError> {
-        Ok(self.file.sync()?)
+        self.medium.sync()
     }
 
     pub(super) fn path(&self) -> String {
-        self.file.path()
+        self.medium.location()
     }
 
     pub(super) fn verify_name(&self) -> Result<(), PoolError> {
-        Ok(self.file.verify_name()?)
+        self.medium.verify_name()
     }
 
-    /// Returns where a slot begins in the file.
+    /// Returns where a slot begins.
     pub(super) fn offset(&self, slot: Slot) -> u64 {
         BLOCK_SIZE as u64 + u64::from(slot) * PAGE_SIZE as u64
     }
+}
+
+/// Reads a header; returns the number of slots with what else it says, or what is wrong with it.
+fn decode(header: &[u8]) -> Result<(u32, Header), String> {
+    let u32_at = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+    if &header[..8] != MAGIC || u32_at(CRC) != crc32c(&header[COUNT..END]) {
+        return Err("it has no valid header of a page tier".to_owned());
+    }
+    if u32_at(VERSION_FIELD) != VERSION {
+        let found = u32_at(VERSION_FIELD);
+        return Err(format!("it has format version {found}, and this program reads version {VERSION}"));
+    }
+    if u32_at(PAGE_SIZE_FIELD) as usize != PAGE_SIZE {
+        return Err(format!("its pages have {} bytes", u32_at(PAGE_SIZE_FIELD)));
+    }
+    let stamp = Stamp {
+        database: header[DATABASE..GENERATION].try_into().expect("sixteen bytes"),
+        generation: u64::from_le_bytes(header[GENERATION..DRAINED].try_into().expect("eight bytes")),
+    };
+    Ok((u32_at(COUNT), Header { stamp, is_drained: u32_at(DRAINED) != 0 }))
 }
