@@ -132,8 +132,9 @@ pub(crate) struct OpenArgs {
 pub(crate) struct HeapArgs {
     /// Storage scheme: wal, in-place (pages in a heap in persistent memory, without a log),
     /// nvram-group-commit (the same, with changes in batches), pcm-logging (changed pages in
-    /// persistent memory above the data file, without a log) [default: that of the database; wal
-    /// for a new one]
+    /// persistent memory above the data file, without a log), pcm-basic (wal with a page tier and
+    /// the log in a little persistent memory), no-pcm (wal in files alone) [default: that of the
+    /// database, where pcm-basic and no-pcm count as wal; wal for a new one]
     #[arg(long, value_name = "SCHEME", value_parser = axes::scheme)]
     pub(crate) scheme: Option<&'static str>,
     /// Size of a new heap, in MiB; an existing heap grows to it [default: 1024, or the present
@@ -143,8 +144,8 @@ pub(crate) struct HeapArgs {
     /// The part of a new heap that is for journals, in MiB [default: a sixteenth, at most 256]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) journal_mb: Option<u64>,
-    /// Size of the persistent memory of a new database with pcm-logging, in MiB; that of an
-    /// existing one grows to it [default: 64, or the present size]
+    /// Size of the persistent memory of a new database with pcm-logging, or with pcm-basic for
+    /// pages and log together, in MiB; what exists grows to it [default: 64, or the present size]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=16 << 20))]
     pub(crate) pcm_mb: Option<u64>,
     /// Persist barriers of a change in a heap: fewest (2), paper (6, the protocol of the paper, for
@@ -162,6 +163,9 @@ pub(crate) struct HeapArgs {
     /// The part of a new heap that is for batches, in MiB [default: an eighth, at most 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=4096))]
     pub(crate) batch_log_mb: Option<u64>,
+    /// Share of the log in new persistent memory of pcm-basic, in percent [default: 25]
+    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u8).range(1..=90))]
+    pub(crate) log_share: Option<u8>,
     /// Make each barrier of the heap, or of pcm-logging, take this many nanoseconds, to model
     /// slower memory
     #[arg(long, value_name = "NS", value_parser = value_parser!(u64).range(0..=1_000_000_000))]
@@ -179,6 +183,8 @@ impl HeapArgs {
         residence: None,
         batch_ms: None,
         batch_log_mb: None,
+        pcm_mb: None,
+        log_share: None,
         barrier_ns: None,
     };
 }
@@ -189,15 +195,16 @@ pub(crate) struct LogArgs {
     /// Device for the end of the log: file, nvm (a ring in persistent memory)
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
-    /// Persistence domain that ring, heap or pcm-logging assume: durable-cache, volatile-cache
-    /// [default: volatile-cache; both for the workload barrier]
+    /// Persistence domain that ring, heap, page tier or pcm-logging assume: durable-cache,
+    /// volatile-cache [default: volatile-cache; both for the workload barrier]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
-    /// File or device of the ring, of the heap, or of the memory of pcm-logging; a missing file is
-    /// created. With several logs, each log has a ring: repeat the option for the second log and so
-    /// on. The ring of a log without the option is the file of the first ring with the log's number
-    /// appended. The workload barrier measures it [default: memory for barrier, otherwise `ring`,
-    /// `heap` or `pcm` in the database's directory]
+    /// File or device of the ring, of the heap, or of the memory of pcm-logging; or file of
+    /// pcm-basic, whose log is in another file with `-log` appended. A missing file is created. With
+    /// several logs, each log has a ring: repeat the option for the second log and so on. The ring
+    /// of a log without the option is the file of the first ring with the log's number appended. The
+    /// workload barrier measures it [default: memory for barrier, otherwise `ring`, `heap` or `pcm`
+    /// in the database's directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) region: Vec<PathBuf>,
     /// Size of a new ring, in MiB, a power of two [default: 64]
@@ -349,6 +356,14 @@ pub(crate) struct BenchArgs {
     /// Directory of the page tier [default: that of the database]
     #[arg(long, value_name = "DIR", requires = "tier_mb")]
     pub(crate) tier: Option<PathBuf>,
+    /// File in persistent memory for the page tier, instead of a directory (--domain says what it
+    /// assumes)
+    #[arg(long, value_name = "PATH", requires = "tier_mb", conflicts_with = "tier")]
+    pub(crate) tier_region: Option<PathBuf>,
+    /// Make each random write of the disk with the database take this many milliseconds longer, one
+    /// after another as on one arm, while the workload runs
+    #[arg(long, value_name = "MS", value_parser = axes::delay)]
+    pub(crate) disk_delay_ms: Option<Duration>,
     /// Size of the segment files of a new log, in MiB [default: 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) segment_mb: Option<u64>,

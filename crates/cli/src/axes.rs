@@ -38,7 +38,7 @@ const PARTITION: Axis = Axis { offered: &["transaction", "page", "round-robin"],
 const LOG_DEVICE: Axis = Axis { offered: &["file", "nvm"], absent: &[] };
 const DOMAIN: Axis = Axis { offered: &["durable-cache", "volatile-cache"], absent: &[] };
 const SCHEME: Axis =
-    Axis { offered: &["wal", "in-place", "nvram-group-commit", "pcm-logging"], absent: &["pcm-basic", "no-pcm"] };
+    Axis { offered: &["wal", "in-place", "nvram-group-commit", "pcm-logging", "pcm-basic", "no-pcm"], absent: &[] };
 const BARRIERS: Axis = Axis { offered: &["fewest", "paper"], absent: &[] };
 const RESIDENCE: Axis = Axis { offered: &["cached", "direct"], absent: &[] };
 const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"], absent: &[] };
@@ -98,6 +98,12 @@ pub(crate) fn barriers(name: &str) -> Result<Barriers, String> {
 
 pub(crate) fn residence(name: &str) -> Result<Residence, String> {
     RESIDENCE.parse(name)
+}
+
+/// Parses the delay of a random write, in milliseconds.
+pub(crate) fn delay(text: &str) -> Result<Duration, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.0..=1000.0).contains(number));
+    number.map(|number| Duration::from_secs_f64(number / 1000.0)).ok_or_else(|| "the values are 0 to 1000".to_owned())
 }
 
 /// Parses the period of batches, in milliseconds.

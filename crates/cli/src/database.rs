@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use duramen::pmem::{Domain, Source, Survive, Timing};
 use duramen::{
-    Archive, BatchOptions, Db, HeapOptions, LogDevice, NvmOptions, Options, PcmOptions, RecoveryObserver, Scheme,
-    inspect,
+    Archive, BatchOptions, Db, HeapOptions, LogDevice, NvmOptions, Options, PcmBasicOptions, PcmOptions,
+    RecoveryObserver, Scheme, TierMemory, inspect,
 };
 use duramen_io::{Disk, DiskLock, MemoryDisk};
 use duramen_sync::clock::Instant;
@@ -29,10 +29,17 @@ const GROUP_COMMIT: &str = "nvram-group-commit";
 /// The name of the scheme with changed pages in persistent memory.
 const PCM_LOGGING: &str = "pcm-logging";
 
-/// The file with that memory, unless the command line names another.
+/// The name of the preset with a page tier and the log in persistent memory.
+const PCM_BASIC: &str = "pcm-basic";
+
+/// The name of the preset without persistent memory.
+const NO_PCM: &str = "no-pcm";
+
+/// The file with the memory of pcm-logging or with the pages of pcm-basic, unless the command line
+/// names another.
 const PCM_FILE: &str = "pcm";
 
-/// The size of a new one, in bytes.
+/// The size of new memory of these two, in bytes.
 const PCM_BYTES: u64 = 64 << 20;
 
 /// The file with the heap, unless the command line names another.
@@ -49,9 +56,10 @@ pub(crate) fn scheme(dir: &Path, open: &OpenArgs) -> &'static str {
 }
 
 /// Returns an error if an option does not apply to the storage scheme or the log device.
-fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
-    let has_heap = scheme == "in-place" || scheme == GROUP_COMMIT;
-    let (has_memory, has_ring) = (has_heap || scheme == PCM_LOGGING, open.log.log_device == "nvm");
+fn check_applicable(scheme: &str, open: &OpenArgs, has_tier_region: bool) -> Result<()> {
+    let (has_heap, has_ring) = (has_heap(scheme), open.log.log_device == "nvm");
+    let (is_basic, has_files_alone) = (scheme == PCM_BASIC, scheme == NO_PCM);
+    let has_no_log = has_heap || scheme == PCM_LOGGING;
     let heap = &open.heap;
     let of_heap = [heap.heap_mb, heap.journal_mb].iter().any(Option::is_some);
     let of_memory = heap.barriers.is_some() || heap.barrier_ns.is_some();
@@ -62,35 +70,63 @@ fn check_applicable(scheme: &str, open: &OpenArgs) -> Result<()> {
         () if !has_heap && of_heap => {
             usage("`--heap-mb` and `--journal-mb` require `--scheme in-place` or `--scheme nvram-group-commit`")
         }
-        () if !has_memory && of_memory => usage(
+        () if !has_no_log && of_memory => usage(
             "`--barriers` and `--barrier-ns` require `--scheme in-place`, `--scheme nvram-group-commit` or `--scheme \
              pcm-logging`",
         ),
-        () if scheme != PCM_LOGGING && heap.pcm_mb.is_some() => usage("`--pcm-mb` requires `--scheme pcm-logging`"),
+        () if scheme != PCM_LOGGING && !is_basic && heap.pcm_mb.is_some() => {
+            usage("`--pcm-mb` requires `--scheme pcm-logging` or `--scheme pcm-basic`")
+        }
         () if scheme != "in-place" && heap.residence.is_some() => usage("`--residence` requires `--scheme in-place`"),
         () if scheme != GROUP_COMMIT && of_batches => {
             usage("`--batch-ms` and `--batch-log-mb` require `--scheme nvram-group-commit`")
         }
+        () if !is_basic && heap.log_share.is_some() => usage("`--log-share` requires `--scheme pcm-basic`"),
+        () if is_basic && has_ring => usage("`--scheme pcm-basic` has its log in its own memory: omit `--log-device`"),
+        () if has_files_alone && (has_ring || has_tier_region) => {
+            usage("`--scheme no-pcm` has files alone: omit `--log-device` and `--tier-region`, or use `--scheme wal`")
+        }
+        () if is_basic && open.log.region.len() > 1 => {
+            usage("give `--region` once: the log of `pcm-basic` is in a file beside it")
+        }
+        () if is_basic && open.archive.is_some() => {
+            usage("the log of `pcm-basic` stays in memory, and cannot be archived: omit `--archive`")
+        }
         () if !has_ring && open.log.ring_mb.is_some() => usage("`--ring-mb` requires `--log-device nvm`"),
-        () if has_memory && (open.recovery_threads.is_some() || open.instant_recovery) => usage(
+        () if has_no_log && (open.recovery_threads.is_some() || open.instant_recovery) => usage(
             "`--recovery-threads` and `--instant-recovery` are for recovery from a log, which a scheme with persistent \
              memory does not have",
         ),
-        () if !has_memory && !has_ring && of_both.contains(&true) => usage(
+        () if has_tier_region && !has_ring && !is_basic && !has_no_log && !open.log.region.is_empty() => {
+            usage("`--region` requires `--log-device nvm`; the file of the tier is that of `--tier-region`")
+        }
+        () if !has_no_log && !has_ring && !is_basic && !has_tier_region && of_both.contains(&true) => usage(
             "`--domain` and `--region` require `--log-device nvm` or a scheme with persistent memory, as `--scheme \
              in-place`",
         ),
-        () if has_memory && open.log.region.len() > 1 => usage("a heap is one region: give `--region` once"),
+        () if has_no_log && open.log.region.len() > 1 => usage("a heap is one region: give `--region` once"),
         () => Ok(()),
     }
 }
 
+/// Returns whether the pages of a database with this scheme are in a heap, without a log.
+pub(crate) fn has_heap(scheme: &str) -> bool {
+    ["in-place", GROUP_COMMIT].contains(&scheme)
+}
+
 /// Engine options for the database in `dir` as the command line asks for them.
 pub(crate) fn options(dir: &Path, open: &OpenArgs) -> Result<Options> {
+    options_with_tier(dir, open, false)
+}
+
+/// As [`options`]; `has_tier_region` says that there is a page tier in persistent memory.
+pub(crate) fn options_with_tier(dir: &Path, open: &OpenArgs, has_tier_region: bool) -> Result<Options> {
     let defaults = Options::default();
     let scheme = self::scheme(dir, open);
-    check_applicable(scheme, open)?;
+    check_applicable(scheme, open, has_tier_region)?;
     let scheme = match scheme {
+        PCM_BASIC => Scheme::PcmBasic(pcm_basic(dir, open)?),
+        NO_PCM => Scheme::NoPcm,
         "in-place" => Scheme::InPlace(heap(dir, open, HeapOptions::LEAST_BYTES)),
         GROUP_COMMIT => Scheme::NvramGroupCommit(heap(dir, open, BatchOptions::LEAST_HEAP_BYTES), batches(open)),
         PCM_LOGGING => Scheme::PcmLogging(pcm(dir, open)),
@@ -179,6 +215,27 @@ pub(crate) fn heap_to_inspect(dir: &Path, region: Option<&Path>) -> (HeapOptions
     let path = region.map_or_else(|| dir.join(HEAP_FILE), Path::to_owned);
     let options = HeapOptions::new(Source::File(path.clone()), HeapOptions::LEAST_BYTES, Domain::default());
     (options, path)
+}
+
+/// Returns options for the memory of `pcm-basic`; what exists keeps its size unless it is to grow.
+fn pcm_basic(dir: &Path, open: &OpenArgs) -> Result<PcmBasicOptions> {
+    let path = std::path::absolute(open.log.region.first().cloned().unwrap_or_else(|| dir.join(PCM_FILE)))?;
+    let bytes = open.heap.pcm_mb.map(|megabytes| megabytes << 20);
+    let bytes = bytes.unwrap_or(if path.exists() { PcmBasicOptions::LEAST_BYTES } else { PCM_BYTES });
+    let options = PcmBasicOptions::new(Source::File(path), bytes, open.log.domain.unwrap_or_default());
+    Ok(PcmBasicOptions {
+        log_share: open.heap.log_share.unwrap_or(options.log_share),
+        // A user who measures on memory that is not persistent gets a warning and no error.
+        survive: Survive::Process,
+        ..options
+    })
+}
+
+/// Returns options for a page tier in the persistent memory at `path`.
+pub(crate) fn tier_memory(path: &Path, open: &OpenArgs) -> Result<TierMemory> {
+    let source = Source::File(std::path::absolute(path)?);
+    let memory = TierMemory::new(source, open.log.domain.unwrap_or_default());
+    Ok(TierMemory { survive: Survive::Process, ..memory })
 }
 
 fn ring(dir: &Path, log: &LogArgs) -> NvmOptions {

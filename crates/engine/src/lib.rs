@@ -134,7 +134,7 @@ pub use error::{Error, Result};
 pub use metrics::{HeapMetrics, Metrics, PcmMetrics, RecoveryReport, TierMetrics};
 pub use options::{
     Archive, Barriers, BatchOptions, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions,
-    Options, Partition, PcmOptions, Residence, Scheme, TierMemory, TierOptions, TierPlace,
+    Options, Partition, PcmBasicOptions, PcmOptions, Residence, Scheme, TierMemory, TierOptions, TierPlace,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use snapshot::{Cursor, KeyBounds, Snapshot, SnapshotScan};

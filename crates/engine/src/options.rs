@@ -1,13 +1,14 @@
 //! The choices of an application when it opens a database. Those for persistent memory instead of a
 //! log are in `persistent`.
 
+mod memory;
 mod persistent;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+pub use memory::{PcmBasicOptions, TierMemory, TierOptions, TierPlace};
 pub use persistent::{BatchOptions, HeapOptions, PcmOptions};
 
 pub use duramen_wal::{Archive, InsertDesign, LogDevice, MAX_LOGS, NvmOptions};
@@ -92,6 +93,14 @@ pub enum Scheme {
     /// A write-ahead log; pages are written to the data file later (default).
     #[default]
     Wal,
+    /// PCM as a page cache with a log: a preset of `Wal` for a little persistent memory above a
+    /// slow disk. Dirty pages go through a page tier in persistent memory, and the log lies in a
+    /// ring beside it, from which it is never written to files while the database runs: a full log
+    /// means a checkpoint. The baseline *PCMBasic* of PCMLogging (CIKM 2011, section 4).
+    PcmBasic(PcmBasicOptions),
+    /// A write-ahead log and pages in files alone, without persistent memory: a preset of `Wal`
+    /// that refuses everything else. The baseline *NoPCM* of PCMLogging.
+    NoPcm,
     /// In-place updates of a heap in persistent memory: no log, no checkpoint, nothing to write
     /// back. A change is durable in its page before another transaction can see it, and a commit
     /// costs one barrier. For memory with cheap barriers: CXL memory with a global persistent
@@ -114,6 +123,8 @@ impl Scheme {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Wal => "wal",
+            Self::PcmBasic(_) => "pcm-basic",
+            Self::NoPcm => "no-pcm",
             Self::InPlace(_) => "in-place",
             Self::NvramGroupCommit(..) => "nvram-group-commit",
             Self::PcmLogging(_) => "pcm-logging",
@@ -123,7 +134,7 @@ impl Scheme {
     /// Returns the options for the heap, if the scheme has one.
     pub(crate) fn heap(&self) -> Option<&HeapOptions> {
         match self {
-            Self::Wal | Self::PcmLogging(_) => None,
+            Self::Wal | Self::PcmBasic(_) | Self::NoPcm | Self::PcmLogging(_) => None,
             Self::InPlace(heap) | Self::NvramGroupCommit(heap, _) => Some(heap),
         }
     }
@@ -131,7 +142,7 @@ impl Scheme {
     /// Returns the bytes of the batch log of a new heap.
     pub(crate) fn batch_bytes(&self) -> u64 {
         match self {
-            Self::Wal | Self::InPlace(_) | Self::PcmLogging(_) => 0,
+            Self::Wal | Self::PcmBasic(_) | Self::NoPcm | Self::InPlace(_) | Self::PcmLogging(_) => 0,
             Self::NvramGroupCommit(heap, batches) => batches.log_bytes_of(heap.bytes),
         }
     }
@@ -330,80 +341,6 @@ pub struct Options {
     pub io_uring: bool,
 }
 
-/// A page tier ([`Options::page_tier`]).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TierOptions {
-    /// What it lies on. The database remembers it.
-    pub place: TierPlace,
-    /// Its size in bytes. It may be larger at a later opening, but not smaller.
-    pub bytes: u64,
-}
-
-/// What a page tier lies on.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum TierPlace {
-    /// A file in the database's own directory.
-    Home,
-    /// A file in this directory, an absolute path, on a medium that is faster than the database's.
-    Directory(PathBuf),
-    /// A region in persistent memory.
-    Memory(TierMemory),
-}
-
-/// The persistent memory of a page tier. It belongs to the database as its files do.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TierMemory {
-    /// The file or device, with an absolute path. A file that does not exist is created, and one
-    /// that exists must contain only zeros, or a tier that has been drained.
-    pub source: Source,
-    /// The persistence domain on which the tier relies.
-    pub domain: Domain,
-    /// What its pages must survive: if the platform cannot guarantee this, the database is not
-    /// opened. By default a power cut.
-    pub survive: Survive,
-    /// The platform's guarantee, stated by the user for platforms where it cannot be detected.
-    pub stated: Option<Guarantee>,
-    /// The memory node on which the tier should lie.
-    pub placement: Placement,
-    /// The latencies of a modelled device.
-    pub timing: Timing,
-}
-
-impl TierOptions {
-    /// The smallest tier.
-    pub const LEAST_BYTES: u64 = (duramen_types::BLOCK_SIZE + 16 * PAGE_SIZE) as u64;
-
-    /// Returns options for a file of so many bytes in the database's own directory.
-    pub fn at_home(bytes: u64) -> Self {
-        Self { place: TierPlace::Home, bytes }
-    }
-
-    /// Returns options for a file of so many bytes in another directory.
-    pub fn in_directory(directory: impl Into<PathBuf>, bytes: u64) -> Self {
-        Self { place: TierPlace::Directory(directory.into()), bytes }
-    }
-
-    /// Returns options for so many bytes of persistent memory, which survive power cuts, on a
-    /// platform with `domain`.
-    pub fn in_memory(source: Source, domain: Domain, bytes: u64) -> Self {
-        Self { place: TierPlace::Memory(TierMemory::new(source, domain)), bytes }
-    }
-}
-
-impl TierMemory {
-    /// Returns options for persistent memory that survives power cuts, on a platform with `domain`.
-    pub fn new(source: Source, domain: Domain) -> Self {
-        Self {
-            source,
-            domain,
-            survive: Survive::default(),
-            stated: None,
-            placement: Placement::default(),
-            timing: Timing::NONE,
-        }
-    }
-}
-
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -538,11 +475,12 @@ impl Options {
         if self.pool_bytes > Self::MOST_POOL_BYTES {
             return wrong("pool_bytes", format!("must be at most {} bytes (8 TiB)", Self::MOST_POOL_BYTES));
         }
-        if let Some(heap) = self.scheme.heap() {
-            self.validate_heap(heap)?;
-        }
-        if let Scheme::PcmLogging(pcm) = &self.scheme {
-            self.validate_pcm(pcm)?;
+        match &self.scheme {
+            Scheme::Wal => {}
+            Scheme::PcmBasic(pcm) => self.validate_pcm_basic(pcm)?,
+            Scheme::NoPcm => self.validate_no_pcm()?,
+            Scheme::InPlace(heap) | Scheme::NvramGroupCommit(heap, _) => self.validate_heap(heap)?,
+            Scheme::PcmLogging(pcm) => self.validate_pcm(pcm)?,
         }
         self.of_log().validate()?;
         if self.checkpoint_bytes > self.log_max_bytes / 2 {

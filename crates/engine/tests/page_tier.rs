@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use duramen::{Db, Error, Options, TierOptions, inspect};
+use duramen::pmem::{Domain, SimMemory, Source, Survive};
+use duramen::{Db, Error, Options, TierMemory, TierOptions, TierPlace, inspect};
 use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE, PageId};
 
@@ -294,4 +295,91 @@ fn a_copied_directory_has_no_tier() {
     fast.close().unwrap();
     let refused = Db::open(home.path(), options(None)).unwrap_err();
     assert!(refused.to_string().contains("directory"), "{refused}");
+}
+
+/// A tier in a file of memory that survives the process.
+fn in_memory(path: &std::path::Path, slots: usize) -> TierOptions {
+    let memory = TierMemory::new(Source::File(path.to_owned()), Domain::VolatileCache);
+    TierOptions { place: TierPlace::Memory(TierMemory { survive: Survive::Process, ..memory }), ..tier(slots) }
+}
+
+/// As with a file: the database remembers the tier with its domain and what it survives, and
+/// removes it.
+#[test]
+fn a_tier_may_be_in_persistent_memory() {
+    let (home, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let memory = fast.path().join("memory");
+    let db = Db::open(home.path(), options(Some(in_memory(&memory, 60)))).unwrap();
+    assert!(db.log_shortfall().is_some(), "the memory does not survive a power cut");
+    write(&db, 1);
+    let metrics = db.metrics().page_tier.unwrap();
+    assert!(metrics.written_back > 0 && metrics.bytes_written > metrics.written * PAGE_SIZE as u64, "{metrics:?}");
+    db.close().unwrap();
+    let db = Db::open(home.path(), options(None)).unwrap();
+    check(&db, 1);
+    db.close().unwrap();
+    let db = Db::open(home.path(), options(Some(in_memory(&memory, 90)))).unwrap();
+    assert_eq!(db.metrics().page_tier.unwrap().slots, 90);
+    write(&db, 2);
+    drop(db);
+    let db = Db::open(home.path(), options(None)).unwrap();
+    check(&db, 2);
+    assert!(db.drain_page_tier().unwrap() && !memory.exists());
+    db.close().unwrap();
+    check(&Db::open(home.path(), options(None)).unwrap(), 2);
+}
+
+#[test]
+fn memory_that_makes_no_sense_is_refused() {
+    let (home, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let memory = fast.path().join("memory");
+    let reason = |home: &std::path::Path, tier: TierOptions| match Db::open(home, options(Some(tier))) {
+        Err(Error::InvalidOption { option: "page_tier", reason }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let source = || Source::File(memory.clone());
+    let durable = TierOptions::in_memory(source(), Domain::VolatileCache, tier(40).bytes);
+    assert!(reason(home.path(), durable).contains("a power cut"));
+    let anonymous = TierOptions::in_memory(Source::Anonymous, Domain::VolatileCache, tier(40).bytes);
+    assert!(reason(home.path(), anonymous).contains("anonymous"));
+    assert!(reason(home.path(), in_memory("memory".as_ref(), 40)).contains("absolute"));
+    assert!(reason(home.path(), in_memory(&home.path().join("data"), 40)).contains("file of the database"));
+    assert!(reason(home.path(), in_memory(&fast.path().join("none/memory"), 40)).contains("create it"));
+    assert!(reason(home.path(), in_memory(fast.path(), 40)).contains("lies in a file"));
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "nothing was made");
+    assert!(!memory.exists());
+    std::fs::write(&memory, vec![7; 16 << 10]).unwrap();
+    assert!(reason(home.path(), in_memory(&memory, 40)).contains("in the way"));
+    std::fs::remove_file(&memory).unwrap();
+    let db = Db::open(home.path(), options(Some(in_memory(&memory, 40)))).unwrap();
+    write(&db, 1);
+    db.close().unwrap();
+    assert!(reason(home.path(), tier(40)).contains("drain"));
+    assert!(reason(home.path(), in_memory(&memory, 39)).contains("cannot shrink"));
+    let other = tempfile::tempdir().unwrap();
+    assert!(reason(other.path(), in_memory(&memory, 40)).contains("pages of this database"));
+    std::fs::rename(&memory, fast.path().join("elsewhere")).unwrap();
+    let missing = Db::open(home.path(), options(None)).unwrap_err();
+    assert!(missing.to_string().contains("missing"), "{missing}");
+}
+
+/// A drained tier whose memory stays is attached again: its pages are not taken for current ones.
+#[test]
+fn memory_without_a_name_is_named_by_the_options() {
+    let disk = SimDisk::new(12);
+    let memory = SimMemory::new((BLOCK_SIZE + 60 * PAGE_SIZE) as u64, Domain::DurableCache);
+    let named = || TierOptions::in_memory(Source::Simulated(memory.clone()), Domain::DurableCache, tier(60).bytes);
+    let db = open(&disk, Some(named())).unwrap();
+    write(&db, 1);
+    db.close().unwrap();
+    let refused = open(&disk, None).unwrap_err();
+    assert!(refused.to_string().contains("without a name"), "{refused}");
+    let db = open(&disk, Some(named())).unwrap();
+    check(&db, 1);
+    assert!(db.drain_page_tier().unwrap());
+    write(&db, 2);
+    db.close().unwrap();
+    let db = open(&disk, Some(named())).unwrap();
+    assert_eq!(db.metrics().page_tier.unwrap().pages, 0);
+    check(&db, 2);
 }

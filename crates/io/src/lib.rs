@@ -6,6 +6,7 @@
 //! | [`SimDisk`] | a directory in memory that crashes, tears, reorders, loses, corrupts, fills up and fails on request |
 //! | [`MemoryDisk`] | memory; it begins empty, or as a directory in which nothing is changed |
 //! | [`DelayDisk`] | another disk, whose durable writes take additional time |
+//! | [`ArmDisk`] | another disk, whose random writes take additional time |
 //!
 //! One conformance suite runs over the first three.
 //!
@@ -46,10 +47,11 @@
 //! | `disk` | the traits and their promises |
 //! | `real` | directories of the operating system: system calls continued until done (`sys`), batches through io_uring (`uring`), files (`file`), the directory and its names (`home`, `names`), its lock (`lock`) |
 //! | `sim` | a directory in memory: what goes wrong and when (`plan`), how long operations take (`pace`), what a power cut leaves (`image`), durable and un-synced state (`content`, `inode`, `names`), the disk as a whole (`state`) |
-//! | `delay`, `memory` | another disk with slower durable writes; a disk in memory |
+//! | `delay`, `arm`, `memory` | another disk with slower durable or random writes; a disk in memory |
 //! | `throttled_allocate` | extending a file without delaying other writes |
 //! | `buffer`, `checks`, `counters`, `huge_pages` | aligned memory; the rules that both disks assert; their counts; large pages |
 
+mod arm;
 mod buffer;
 mod checks;
 mod counters;
@@ -61,6 +63,7 @@ mod real;
 mod sim;
 mod throttled_allocate;
 
+pub use arm::ArmDisk;
 pub use buffer::AlignedBuf;
 pub use delay::DelayDisk;
 pub use disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};

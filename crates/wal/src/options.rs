@@ -93,6 +93,12 @@ pub struct NvmOptions {
     pub timing: Timing,
     /// How the log drains stragglers where caches are volatile.
     pub drain: DrainBy,
+    /// Whether the log stays in the ring (default no): the segments are not written when the ring
+    /// fills up, and recycling alone makes room. [`WalOptions::max_bytes`] is then at most three
+    /// quarters of the ring, so a log that is full reports [`WalError::Full`]. There is one log,
+    /// without an archive, and nothing holds it back ([`crate::Log::hold`]). What is inserted
+    /// beyond the limit, by recovery for example, is de-staged if the ring has no room for it.
+    pub stays: bool,
 }
 
 impl NvmOptions {
@@ -108,7 +114,14 @@ impl NvmOptions {
             placement: Placement::default(),
             timing: Timing::NONE,
             drain: DrainBy::default(),
+            stays: false,
         }
+    }
+
+    /// Returns the most that [`WalOptions::max_bytes`] can be for a log that stays in a ring of so
+    /// many bytes.
+    pub const fn most_bytes(ring_bytes: usize) -> u64 {
+        ring_bytes as u64 / 4 * 3
     }
 
     fn validate(&self) -> Result<()> {
@@ -285,6 +298,12 @@ impl WalOptions {
         }
         if let LogDevice::Nvm(nvm) = &self.device {
             nvm.validate()?;
+            if nvm.stays && (self.logs > 1 || self.archive.is_some()) {
+                return invalid("device", "a log that stays in its ring is the only one, and has no archive");
+            }
+            if nvm.stays && self.max_bytes > NvmOptions::most_bytes(self.ring_bytes) {
+                return invalid("max_bytes", "a log that stays in its ring has at most three quarters of the ring");
+            }
         }
         Ok(())
     }

@@ -100,15 +100,20 @@ fn many_threads_share_a_ring() {
 
 /// Power cuts at operations of the disk and of the memory.
 fn crash_everywhere(domain: Domain, design: InsertDesign, seed: u64, steps: u64, strides: [Stride; 2]) {
+    crash_in(&|| World::new(seed, Some(domain), 1), design, seed, steps, strides);
+}
+
+fn crash_in(make: &dyn Fn() -> World, design: InsertDesign, seed: u64, steps: u64, strides: [Stride; 2]) {
     let base = options(design);
-    let world = World::new(seed, Some(domain), 1);
+    let world = make();
+    let domain = world.memory().domain();
     let mut history = History::default();
     work(&world.disk, &world.options(&base), &mut history, seed, steps).unwrap();
     let operations = [world.disk.operations(), world.memory().operations()];
     assert!(operations[0] > 20 && operations[1] > 100, "{operations:?}");
     for device in 0..2 {
         for crash_at in strides[device].until(operations[device]) {
-            let world = World::new(seed, Some(domain), 1);
+            let world = make();
             if device == 0 {
                 world.disk.crash_at(crash_at);
             } else {
@@ -138,6 +143,71 @@ fn at_every_operation() {
         let strides = [1, 2].map(|step| Stride::sampled("crashes of disk and ring", step, 5));
         crash_everywhere(domain, InsertDesign::Hybrid, 1, 60, strides);
     }
+}
+
+#[test]
+fn a_log_that_stays_in_its_ring_at_every_operation() {
+    for domain in DOMAINS {
+        let strides = [1, 2].map(|step| Stride::sampled("crashes of a log that stays", step, 5));
+        crash_in(&|| World::staying(1, domain), InsertDesign::Hybrid, 1, 80, strides);
+    }
+}
+
+/// Recycling makes room, so the segments are never written; a log that is not recycled is full.
+#[test]
+fn a_log_that_stays_in_its_ring_is_not_destaged() {
+    for domain in DOMAINS {
+        for design in InsertDesign::ALL {
+            let world = World::staying(2, domain);
+            let wal = create_in(&world, design);
+            let mut kept = Vec::new();
+            for number in 0..2_000 {
+                let bytes = record_bytes(500);
+                wal.reserve(bytes).unwrap();
+                let inserted = insert(&wal, number, 500);
+                wal.unreserve(bytes);
+                kept.push(inserted);
+                if kept.len() == 150 {
+                    wal.wait_hardened(inserted.gsn, None).unwrap();
+                    kept.drain(..130);
+                    wal.recycle_to(kept[0].lsn).unwrap();
+                    kept.truncate(20);
+                }
+            }
+            let stats = wal.stats();
+            assert_eq!(stats.flushes, 0, "{design}: {stats:?}");
+            assert!(stats.segments_recycled + stats.segments_created > 10, "{stats:?}");
+            wal.wait_hardened(kept[kept.len() - 1].gsn, None).unwrap();
+            let start = wal.start();
+            drop(wal);
+            let image = world.crash_image(&CrashChoice::Nothing);
+            let wal = open_in(&image, design).unwrap();
+            assert_eq!(wal.start(), start);
+            let records = read_all(&wal, start).unwrap();
+            assert_eq!(records.last().unwrap().txn.get(), 1_999);
+            records.iter().for_each(assert_intact);
+            let full = (0..2_000).find_map(|number| {
+                let reserved = wal.reserve(record_bytes(500));
+                reserved.map(|()| insert(&wal, number, 500)).err()
+            });
+            assert!(matches!(full, Some(WalError::Full { .. })), "{full:?}");
+            // Beyond the limit there is room, for what frees space.
+            for number in 0..600 {
+                wal.reserve_beyond_limit(record_bytes(500)).unwrap();
+                insert(&wal, number, 500);
+            }
+            assert!(wal.stats().flushes > 0);
+            wal.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_log_that_stays_is_smaller_than_its_ring() {
+    let world = World::staying(3, Domain::DurableCache);
+    let large = WalOptions { max_bytes: 256 << 10, ..world.options(&options(InsertDesign::Hybrid)) };
+    let error = Log::create(&arc(&world.disk), &large, DATABASE).unwrap_err();
+    assert!(matches!(&error, WalError::InvalidOption { option: "max_bytes", .. }), "{error}");
 }
 
 #[test]
@@ -288,7 +358,7 @@ fn a_log_with_its_end_in_a_ring_is_not_opened_without() {
     drop(wal);
     let without = open(&world.disk, InsertDesign::Hybrid).unwrap_err();
     assert!(matches!(without, WalError::RingNeeded { .. }), "{without}");
-    let other = World { disk: world.disk.clone(), memories: vec![SimMemory::new(REGION, domain())] };
+    let other = World { disk: world.disk.clone(), memories: vec![SimMemory::new(REGION, domain())], stays: false };
     let refused = open_in(&other, InsertDesign::Hybrid).unwrap_err();
     assert!(matches!(&refused, WalError::WrongRing { reason, .. } if reason.contains("empty")), "{refused}");
     assert_eq!(read_all(&open_in(&world, InsertDesign::Hybrid).unwrap(), FIRST_LSN).unwrap().len(), 1);
@@ -317,7 +387,7 @@ fn the_device_may_change_when_the_log_is_closed() {
     add(&open(&world.disk, InsertDesign::Hybrid).unwrap(), false);
     add(&open_in(&world, InsertDesign::Reserved).unwrap(), true);
     // Another ring is now accepted.
-    let other = World { disk: world.disk.clone(), memories: vec![SimMemory::new(REGION, domain())] };
+    let other = World { disk: world.disk.clone(), memories: vec![SimMemory::new(REGION, domain())], stays: false };
     add(&open_in(&other, InsertDesign::Hybrid).unwrap(), false);
     let first = open_in(&world, InsertDesign::Hybrid).unwrap_err();
     assert!(matches!(first, WalError::WrongRing { .. }), "{first}");
@@ -328,7 +398,7 @@ fn the_device_may_change_when_the_log_is_closed() {
 fn a_ring_in_use_is_not_given_away() {
     let world = World::new(1, Some(domain()), 1);
     let wal = create_in(&world, InsertDesign::Hybrid);
-    let shared = World { disk: SimDisk::new(2), memories: world.memories.clone() };
+    let shared = World { disk: SimDisk::new(2), memories: world.memories.clone(), stays: false };
     let create = || Log::create(&arc(&shared.disk), &shared.options(&options(InsertDesign::Hybrid)), [7; 16]);
     assert!(matches!(create(), Err(WalError::Region { error: PmemError::Busy { .. } })));
     drop(wal);

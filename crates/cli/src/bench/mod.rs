@@ -2,6 +2,7 @@
 
 mod barrier;
 mod device_sync;
+mod disk;
 mod log_insert;
 mod report;
 
@@ -9,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duramen::{BackupReport, CommitMode, Db, Options, TierOptions};
+use duramen::{BackupReport, CommitMode, Db, Options, TierOptions, TierPlace};
 use duramen_sync::clock::{Instant, wall_micros};
 use duramen_sync::thread::{JoinHandle, available_parallelism, spawn};
 use duramen_workloads::tpcb::Ledger;
@@ -46,10 +47,12 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
     let scheme = database::scheme(&dir, &args.open);
-    if scheme != "wal" && args.segment_mb.is_some() {
-        return Err(Failure::Usage(format!("`--segment-mb` is for a log; the scheme `{scheme}` has no log")));
+    if !["wal", "no-pcm"].contains(&scheme) && args.segment_mb.is_some() {
+        let reason = format!("`--segment-mb` is for a log in files; the scheme `{scheme}` has none");
+        return Err(Failure::Usage(reason));
     }
-    let db = database::open(&dir, options(&dir, args)?, narrator)?;
+    let disk = disk::Disk::of(&dir, args)?;
+    let db = disk.open(options(&dir, args)?, narrator)?;
     database::warn_of_shortfall(&db);
     let recovery = database::recovery(&db);
     let found = db.metrics();
@@ -68,6 +71,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     }
     let workload = workload(args, &db)?;
     load(&*workload, &db, narrator)?;
+    disk.slow_down(args.disk_delay_ms.unwrap_or_default());
 
     let seed = args.seed.unwrap_or_else(wall_micros);
     if args.warmup > 0.0 {
@@ -75,19 +79,21 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
         // With other inputs than the run.
         drive("warming up", args, &db, &*workload, time, !seed, narrator)?;
     }
-    let before = db.metrics();
+    let (before, random_before) = (db.metrics(), disk.random_writes());
     let backup = args.backup.as_ref().map(|to| backup_meanwhile(&db, to)).transpose()?;
     let limit = args.transactions.map_or(Limit::Time(Duration::from_secs_f64(args.seconds)), Limit::Transactions);
     let run = drive("running", args, &db, &*workload, limit, seed, narrator)?;
     let backup = backup.map(join).transpose()?;
     let after = db.metrics();
+    let random_writes = disk.random_writes().zip(random_before).map(|(after, before)| after - before);
+    disk.slow_down(Duration::ZERO);
     narrator.say("auditing");
     let audit = workload.audit(&db)?;
     db.close()?;
 
     let (workload, scale, kinds) = (workload.name(), workload.scale(), workload.kinds());
     let settings = Settings { workload, scheme, scale, kinds, seed, recovery, backup };
-    let measured = Measured::new(&run, &before, &after, &audit);
+    let measured = Measured::new(&run, (&before, &after), &audit, random_writes);
     if args.json {
         report::json(args, &settings, &measured, out)?;
     } else {
@@ -125,7 +131,7 @@ fn family(workload: &str) -> &str {
 }
 
 fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
-    let mut options = database::options(dir, &args.open)?;
+    let mut options = database::options_with_tier(dir, &args.open, args.tier_region.is_some())?;
     options.commit = args.commit;
     options.isolation = args.isolation;
     options.log_insert = args.log_insert.unwrap_or_default();
@@ -138,9 +144,13 @@ fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
     if let Some(mb) = args.tier_mb {
         let absolute = |path: &Path| std::path::absolute(path).map_err(Failure::from);
         let directory = args.tier.as_deref().map(absolute).transpose()?;
-        options.page_tier = Some(match directory {
-            None => TierOptions::at_home(mb << 20),
-            Some(directory) => TierOptions::in_directory(directory, mb << 20),
+        let bytes = mb << 20;
+        options.page_tier = Some(match (directory, &args.tier_region) {
+            (_, Some(path)) => {
+                TierOptions { place: TierPlace::Memory(database::tier_memory(path, &args.open)?), bytes }
+            }
+            (Some(directory), _) => TierOptions::in_directory(directory, bytes),
+            (None, None) => TierOptions::at_home(bytes),
         });
     }
     if let Some(mb) = args.segment_mb {

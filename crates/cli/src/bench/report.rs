@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use comfy_table::{Table, presets};
-use duramen::{BackupReport, Metrics};
+use duramen::{BackupReport, Metrics, TierMetrics};
 use duramen_workloads::{AuditReport, RunReport};
 use serde::Serialize;
 
@@ -50,11 +50,46 @@ pub(super) struct Measured<'a> {
     /// With pcm-logging: pages written to the memory and from there to the data file, barriers, and
     /// bytes stored.
     pcm: Option<(u64, u64, u64, u64)>,
+    tier: Option<Tier>,
+    page_writes: u64,
+    /// On a disk that can be slowed down.
+    random_writes: Option<u64>,
+}
+
+/// What happened in the page tier.
+#[derive(Clone, Copy, Serialize)]
+struct Tier {
+    slots: u64,
+    pages: u64,
+    hits: u64,
+    misses: u64,
+    written: u64,
+    written_back: u64,
+    bytes_written: u64,
+}
+
+impl Tier {
+    fn between(before: &TierMetrics, after: &TierMetrics) -> Self {
+        Self {
+            slots: after.slots,
+            pages: after.pages,
+            hits: after.hits - before.hits,
+            misses: after.misses - before.misses,
+            written: after.written - before.written,
+            written_back: after.written_back - before.written_back,
+            bytes_written: after.bytes_written - before.bytes_written,
+        }
+    }
 }
 
 impl<'a> Measured<'a> {
     /// Takes the difference between the engine's counters before and after the run.
-    pub(super) fn new(run: &'a RunReport, before: &Metrics, after: &Metrics, audit: &'a AuditReport) -> Self {
+    pub(super) fn new(
+        run: &'a RunReport,
+        (before, after): (&Metrics, &Metrics),
+        audit: &'a AuditReport,
+        random_writes: Option<u64>,
+    ) -> Self {
         Self {
             run,
             audit,
@@ -78,6 +113,9 @@ impl<'a> Measured<'a> {
                 let pages = (after.written - before.written, after.written_back - before.written_back);
                 (pages.0, pages.1, after.barriers - before.barriers, after.bytes_stored - before.bytes_stored)
             }),
+            tier: after.page_tier.zip(before.page_tier).map(|(after, before)| Tier::between(&before, &after)),
+            page_writes: after.page_writes - before.page_writes,
+            random_writes,
         }
     }
 }
@@ -117,6 +155,11 @@ struct Line<'a> {
     pages_written_back: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pcm_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_tier: Option<Tier>,
+    /// With --disk-delay-ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    random_writes: Option<u64>,
     committed: u64,
     tps: f64,
     aborted: u64,
@@ -137,7 +180,9 @@ struct Line<'a> {
 
 /// Returns the persistence domain, if the log is in persistent memory.
 fn domain(args: &BenchArgs, settings: &Settings) -> Option<String> {
-    let is_used = args.open.log.log_device == "nvm" || settings.scheme != "wal";
+    let is_used = args.open.log.log_device == "nvm"
+        || args.tier_region.is_some()
+        || !["wal", "no-pcm"].contains(&settings.scheme);
     is_used.then(|| args.open.log.domain.unwrap_or_default().to_string())
 }
 
@@ -155,7 +200,7 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         log_insert: args.log_insert.unwrap_or_default().to_string(),
         logs: args.logs,
         partition: args.partition.to_string(),
-        log_device: args.open.log.log_device,
+        log_device: if settings.scheme == "pcm-basic" { "nvm" } else { args.open.log.log_device },
         domain: domain(args, settings),
         scheme: settings.scheme,
         page_changes: measured.heap.map(|(changes, ..)| changes),
@@ -166,6 +211,8 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         pages_to_pcm: measured.pcm.map(|(written, ..)| written),
         pages_written_back: measured.pcm.map(|(_, written_back, ..)| written_back),
         pcm_bytes: measured.pcm.map(|(.., bytes)| bytes),
+        page_tier: measured.tier,
+        random_writes: measured.random_writes,
         committed: run.committed,
         tps: (run.throughput() * 10.0).round() / 10.0,
         aborted: run.aborted,
@@ -215,7 +262,8 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
         );
     }
     let device = match settings.scheme {
-        "wal" => args.open.log.log_device,
+        "wal" | "no-pcm" => args.open.log.log_device,
+        "pcm-basic" => "log and page tier in memory",
         "pcm-logging" => "PCM",
         _ => "heap",
     };
@@ -236,6 +284,27 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
         let (written, written_back) = (format::count(written), format::count(written_back));
         row("pages written to PCM", format!("{written}, {} stored; {written_back} written back", format::bytes(bytes)));
         row("barriers", format!("{barriers} ({protocol}; {per_commit:.1} for each commit)"));
+    }
+    if let Some(tier) = &measured.tier {
+        let share = 100.0 * tier.hits as f64 / (tier.hits + tier.misses).max(1) as f64;
+        row(
+            "page tier",
+            format!(
+                "{} of {} pages; {share:.1} % of {} reads; {} pages written ({}), {} written back",
+                format::count(tier.pages),
+                format::count(tier.slots),
+                format::count(tier.hits + tier.misses),
+                format::count(tier.written),
+                format::bytes(tier.bytes_written),
+                format::count(tier.written_back)
+            ),
+        );
+    } else {
+        row("pages written", format::count(measured.page_writes));
+    }
+    if let Some(writes) = measured.random_writes {
+        let delay = args.disk_delay_ms.unwrap_or_default();
+        row("random writes", format!("{}, each {} longer", format::count(writes), format::latency(delay)));
     }
     if measured.fences > 0 {
         let (fences, drains) = (format::count(measured.fences), format::count(measured.drains));

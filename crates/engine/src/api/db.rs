@@ -64,7 +64,7 @@ impl Db {
         options.validate()?;
         let path = open::named(path.as_ref())?;
         // Checked before the directory is created.
-        open::check_places(path, &options)?;
+        open::check_places(path, &options.clone().resolved())?;
         if !options.create && !path.exists() {
             return Err(Error::NotADatabase { path: path.into(), reason: "the directory does not exist".into() });
         }

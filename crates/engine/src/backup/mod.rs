@@ -25,7 +25,7 @@ use duramen_io::{AlignedBuf, Disk, DiskError, OpenMode, RealDisk, RealDiskOption
 use duramen_sync::atomic::AtomicBool;
 use duramen_sync::clock::Instant;
 use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId, planted};
-use duramen_wal::LogHold;
+use duramen_wal::{LogDevice, LogHold};
 
 use crate::api::db::Db;
 use crate::engine::Engine;
@@ -78,7 +78,7 @@ impl Db {
     /// affect the database; [`Error::Corrupt`] for a damaged page; those of a checkpoint.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
         self.engine().health.check_process()?;
-        self.engine().scheme().log().ok_or_else(no_log)?;
+        log_to_copy(self.engine())?;
         let disk = RealDisk::open(named(path.as_ref())?, RealDiskOptions::default()).map_err(failed)?;
         self.backup_to(&disk, progress)
     }
@@ -90,7 +90,7 @@ impl Db {
     pub fn backup_to(&self, disk: &dyn Disk, mut progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
         let (engine, started) = (&**self.engine(), Instant::now());
         engine.health.check()?;
-        let log = engine.scheme().log().ok_or_else(no_log)?;
+        let log = log_to_copy(engine)?;
         let _lock = disk.lock().map_err(failed)?;
         prepare(disk)?;
         let copier = Copier { engine, disk };
@@ -184,13 +184,24 @@ impl Copier<'_> {
     }
 }
 
-/// Returns the error for a database whose scheme has no log.
-fn no_log() -> Error {
-    let reason = "a copy of an open database needs a log, which this storage scheme does not keep: close the database \
-                  and copy its directory together with its heap";
-    Error::InvalidOption { option: "backup", reason: reason.to_owned() }
+/// Returns the log of a database that can be copied while it is open.
+fn log_to_copy(engine: &Engine) -> Result<&dyn LogService> {
+    let refused = |reason: &str| Error::InvalidOption { option: "backup", reason: reason.to_owned() };
+    if matches!(&engine.options.log_device, LogDevice::Nvm(nvm) if nvm.stays) {
+        return Err(refused(
+            "the log of `pcm-basic` stays in persistent memory, and has no segments to copy: close the database and \
+             copy its directory together with its memory",
+        ));
+    }
+    engine.scheme().log().ok_or_else(|| {
+        refused(
+            "a copy of an open database needs a log, which this storage scheme does not keep: close the database and \
+             copy its directory together with its heap",
+        )
+    })
 }
 
+/// Returns the error for a database whose scheme has no log.
 /// Marks the directory of a backup that is being taken. The directory must be empty, or hold the
 /// remains of an interrupted backup.
 fn prepare(disk: &dyn Disk) -> Result<()> {

@@ -91,7 +91,8 @@ impl SchemeId {
     /// Returns the scheme that the options name.
     pub(crate) fn of(scheme: &Scheme) -> Self {
         match scheme {
-            Scheme::Wal => Self::Wal,
+            // Presets are no schemes of their own.
+            Scheme::Wal | Scheme::PcmBasic(_) | Scheme::NoPcm => Self::Wal,
             Scheme::InPlace(_) => Self::InPlace,
             Scheme::NvramGroupCommit(..) => Self::NvramGroupCommit,
             Scheme::PcmLogging(_) => Self::PcmLogging,

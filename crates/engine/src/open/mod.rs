@@ -40,6 +40,7 @@ pub(crate) use files::named;
 /// Opens the database on `disk`, or creates one if there is none.
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>> {
     options.validate()?;
+    let options = options.resolved();
     in_heap::check_sizes(&options.scheme)?;
     match (disk.directory(), &options.page_tier) {
         (Some(home), _) => check_places(&home, &options)?,
@@ -63,7 +64,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
         }
         state => {
             match &options.scheme {
-                Scheme::Wal => Log::check_regions(&options.of_log())?,
+                Scheme::Wal | Scheme::PcmBasic(_) | Scheme::NoPcm => Log::check_regions(&options.of_log())?,
                 Scheme::InPlace(heap) | Scheme::NvramGroupCommit(heap, _) => {
                     Heap::check_new(heap, options.scheme.batch_bytes())?
                 }
@@ -79,7 +80,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
                 mark(&*disk)?;
             }
             match &options.scheme {
-                Scheme::Wal => create(&*disk, &disk, &options)?,
+                Scheme::Wal | Scheme::PcmBasic(_) | Scheme::NoPcm => create(&*disk, &disk, &options)?,
                 Scheme::InPlace(heap) | Scheme::NvramGroupCommit(heap, _) => {
                     in_heap::create(&*disk, heap, &options.scheme)?
                 }

@@ -23,7 +23,9 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_ne
     }
     check_scheme(control_file.control.scheme, &options.scheme)?;
     let opened = match &options.scheme {
-        Scheme::Wal => with_log::open(&disk, &options, &mut control_file, is_new)?,
+        Scheme::Wal | Scheme::PcmBasic(_) | Scheme::NoPcm => {
+            with_log::open(&disk, &options, &mut control_file, is_new)?
+        }
         Scheme::InPlace(heap) => in_heap::open(heap, &options, &control_file.control)?,
         Scheme::NvramGroupCommit(heap, batches) => {
             in_heap::open_with_batches(heap, *batches, &options, &control_file.control)?

@@ -66,8 +66,7 @@ fn find_or_attach(disk: &Arc<dyn Disk>, options: &Options, control: &Control) ->
         (None, Some(tier)) => attach(disk, options, control, tier).map(Some),
         (Some(link), tier) => {
             let place = usable(link, tier.as_ref())?;
-            let at = Place::of(disk, options, control, &place)?;
-            let slots = existing(disk, control, &place, &at)?;
+            let (slots, at) = existing(disk, options, control, &place)?;
             match tier {
                 Some(tier) => Ok(Some(resized(slots, &at, tier.bytes, control)?)),
                 None => Ok(Some(slots)),
@@ -146,8 +145,7 @@ pub(crate) fn page(disk: &dyn Disk, page: PageId) -> Result<Option<AlignedBuf>> 
     let control = ControlFile::open(disk)?.control;
     let place = usable(link::read(disk, &control)?, None)?;
     let disk = disk.handle();
-    let at = Place::of(&disk, &Options::default(), &control, &place)?;
-    Ok(existing(&disk, &control, &place, &at)?.page(page)?)
+    Ok(existing(&disk, &Options::default(), &control, &place)?.0.page(page)?)
 }
 
 /// Returns the slots of a tier that is to have so many bytes; memory is mapped anew for that.
@@ -234,7 +232,7 @@ fn is_blank(occupant: &dyn Medium, at: &Place) -> Result<bool> {
 }
 
 /// Opens the slots of the tier that the link names, and locks them.
-fn existing(disk: &Arc<dyn Disk>, control: &Control, place: &TierPlace, at: &Place) -> Result<Slots> {
+fn existing(disk: &Arc<dyn Disk>, options: &Options, control: &Control, place: &TierPlace) -> Result<(Slots, Place)> {
     // An absent directory would be created.
     if let TierPlace::Directory(path) = place
         && !path.is_dir()
@@ -247,6 +245,7 @@ fn existing(disk: &Arc<dyn Disk>, control: &Control, place: &TierPlace, at: &Pla
             ),
         });
     }
+    let at = Place::of(disk, options, control, place)?;
     let medium = at.existing(disk)?;
     let path = medium.location();
     let (slots, header) = Slots::open(medium)?.map_err(|defect| {
@@ -254,5 +253,5 @@ fn existing(disk: &Arc<dyn Disk>, control: &Control, place: &TierPlace, at: &Pla
         Error::Corrupt { file: path.clone(), offset: 0, page: None, reason }
     })?;
     control.check_stamp(header.stamp, &path)?;
-    Ok(slots)
+    Ok((slots, at))
 }

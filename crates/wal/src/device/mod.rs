@@ -153,6 +153,15 @@ pub(crate) trait Device: Debug + Send + Sync {
     /// Assigns the device to this generation; see [`WalOptions::generation`].
     fn set_generation(&self, _generation: u64) {}
 
+    /// Returns whether the buffer keeps the log until it is recycled, and the segments are not
+    /// written meanwhile.
+    fn stays(&self) -> bool {
+        false
+    }
+
+    /// Records that a log that stays in its buffer begins at `lsn`.
+    fn forget_below(&self, _lsn: Lsn) {}
+
     /// Returns a warning if hardened records might not survive a power cut.
     fn shortfall(&self) -> Option<String> {
         None

@@ -288,6 +288,18 @@ impl StreamInner {
         self.after_flush(flushed) || progress
     }
 
+    /// Releases the buffer below `lsn`, the end of a hardened record, although the segments do not
+    /// hold it: the log begins there from now on.
+    pub(crate) fn forget_below(&self, lsn: Lsn) {
+        let writer = self.device.writer();
+        let _nobody_writes = writer.lock();
+        let from = self.space.durable();
+        if from < lsn && !self.space.has_failed() {
+            self.device.forget_below(lsn);
+            writer.publish(&self.space, from, lsn);
+        }
+    }
+
     /// Handles the outcome of a write to the segments; returns whether it has written anything.
     fn after_flush(&self, flushed: Result<bool>) -> bool {
         match flushed {

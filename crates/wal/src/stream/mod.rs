@@ -165,6 +165,15 @@ impl Stream {
         if lsn <= start {
             return Ok(());
         }
+        if self.shared.device.stays() {
+            if lsn > durable {
+                return Err(WalError::OutOfRange { lsn, start, end: durable });
+            }
+            // In this order: what the ring holds from the de-staged position on must always have
+            // its place in the segments.
+            self.shared.forget_below(lsn);
+            return self.shared.segments.recycle_below(lsn);
+        }
         if lsn != durable
             // The next recovery depends on this record: it is better to find damage now.
             && let Err(error) = self.read(lsn)

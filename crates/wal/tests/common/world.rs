@@ -15,7 +15,12 @@ pub struct World {
     pub disk: SimDisk,
     /// One for each log, or none.
     pub memories: Vec<SimMemory>,
+    /// Whether the log stays in its ring, which is then larger.
+    pub stays: bool,
 }
+
+/// Bytes of a ring in which a log stays.
+pub const LARGE_RING: usize = 256 << 10;
 
 struct DiskPower(SimDisk);
 
@@ -40,7 +45,14 @@ impl World {
         let disk = SimDisk::new(seed);
         let memory = |domain| SimMemory::with_power(REGION, domain, power_of(&disk));
         let memories = domain.map_or(Vec::new(), |domain| (0..logs).map(|_| memory(domain)).collect());
-        Self { disk, memories }
+        Self { disk, memories, stays: false }
+    }
+
+    /// Makes devices for one log that stays in its ring.
+    pub fn staying(seed: u64, domain: Domain) -> Self {
+        let disk = SimDisk::new(seed);
+        let memory = SimMemory::with_power(4096 + LARGE_RING as u64, domain, power_of(&disk));
+        Self { disk, memories: vec![memory], stays: true }
     }
 
     /// Returns the memory of the first log.
@@ -53,6 +65,11 @@ impl World {
         let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
         let Some(first) = sources.next() else { return base.clone() };
         let nvm = NvmOptions { further: sources.collect(), ..NvmOptions::new(first, self.memory().domain()) };
+        if self.stays {
+            let device = LogDevice::Nvm(NvmOptions { stays: true, ..nvm });
+            let max_bytes = NvmOptions::most_bytes(LARGE_RING);
+            return WalOptions { device, ring_bytes: LARGE_RING, max_bytes, ..base.clone() };
+        }
         WalOptions { device: LogDevice::Nvm(nvm), ring_bytes: RING, ..base.clone() }
     }
 
@@ -103,6 +120,6 @@ impl World {
             memory.crash_image(survivors, power_of(&disk))
         };
         let memories = self.memories.iter().enumerate().map(image).collect();
-        Self { disk, memories }
+        Self { disk, memories, stays: self.stays }
     }
 }

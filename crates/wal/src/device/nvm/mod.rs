@@ -46,6 +46,8 @@ pub(crate) struct NvmDevice {
     /// commit rounds: see [`crate::several::commit_rounds`].
     only: bool,
     stalled: Stalled,
+    /// Whether the log stays in the ring.
+    stays: bool,
 }
 
 impl NvmDevice {
@@ -60,7 +62,7 @@ impl NvmDevice {
         passive: Option<Arc<Passive>>,
         only: bool,
     ) -> (Ring, Self) {
-        let FoundRing { ring, found } = found;
+        let FoundRing { ring, found, stays } = found;
         ring.take(&files.identity, &found, end, block);
         let buffer = ring.buffer();
         let device = Self {
@@ -71,6 +73,7 @@ impl NvmDevice {
             passive,
             only,
             stalled: Stalled::default(),
+            stays,
         };
         (buffer, device)
     }
@@ -120,7 +123,8 @@ impl Device for NvmDevice {
 
     fn group_commit(&self, options: &WalOptions) -> GroupCommit {
         // No committer waits for a group. The limit of bytes serves de-staging.
-        GroupCommit { transactions: 1, bytes: options.ring_bytes / 2, time: Duration::ZERO }
+        let bytes = if self.stays { options.ring_bytes } else { options.ring_bytes / 2 };
+        GroupCommit { transactions: 1, bytes, time: Duration::ZERO }
     }
 
     unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, _durable: Lsn) {
@@ -202,7 +206,7 @@ impl Device for NvmDevice {
         }
         let progress = space.hardened() > before;
         let half = self.ring.bytes() / 2;
-        let full = space.end().get().saturating_sub(space.durable().get()) >= half;
+        let full = !self.stays && space.end().get().saturating_sub(space.durable().get()) >= half;
         let is_due = full || space.waiting_for_room() > 0;
         if is_due && space.hardened().get() - space.durable().get() < half / 2 {
             self.drain(tail);
@@ -213,6 +217,14 @@ impl Device for NvmDevice {
     fn writable(&self, tail: Tail<'_>) -> Lsn {
         // Records that other threads have streamed can be read once they are durable.
         tail.space.hardened()
+    }
+
+    fn stays(&self) -> bool {
+        self.stays
+    }
+
+    fn forget_below(&self, lsn: Lsn) {
+        self.ring.forget_below(lsn);
     }
 
     fn note_written(&self, to: Lsn) {

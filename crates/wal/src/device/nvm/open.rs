@@ -19,6 +19,8 @@ use crate::segments::recover::Found;
 pub(crate) struct FoundRing {
     pub(super) ring: NvmRing,
     pub(super) found: InRing,
+    /// Whether the log is to stay in the ring.
+    pub(super) stays: bool,
 }
 
 impl FoundRing {
@@ -27,7 +29,7 @@ impl FoundRing {
         let LogDevice::Nvm(nvm) = &options.device else { return Ok(None) };
         let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, options.generation, false)?;
         let found = ring.find(identity, 0)?;
-        Ok(Some(Self { ring, found }))
+        Ok(Some(Self { ring, found, stays: nvm.stays }))
     }
 
     /// Opens the ring for the log that has been found, if its device is a ring. When this function
@@ -44,6 +46,15 @@ impl FoundRing {
             }
             return Ok(None);
         };
+        let segment_bytes = found.files.geometry.segment_bytes;
+        if nvm.stays && options.max_bytes < 2 * segment_bytes {
+            let reason = format!(
+                "the segments of this log have {segment_bytes} bytes, too many for a log of {} bytes that stays in \
+                 its ring; give it a larger ring",
+                options.max_bytes
+            );
+            return Err(WalError::InvalidOption { option: "max_bytes", reason });
+        }
         let exists = found.ring != 0;
         let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, options.generation, exists)?;
         let in_ring = ring.find(identity, found.ring)?;
@@ -51,8 +62,9 @@ impl FoundRing {
             // If the power fails soon, opening writes this part to the segments again. The part
             // must not be shorter then.
             ring.make_durable(from, to);
+            found.start = found.start.max(ring.begin());
         }
-        let this = Self { ring, found: in_ring };
+        let this = Self { ring, found: in_ring, stays: nvm.stays };
         if let Some((from, to)) = in_ring.tail
             && from < to
         {

@@ -20,11 +20,15 @@
 //! 128 de-staged   u64      the log below is in the segments, durably; the end of a record
 //! 136 state       u64      0: blank, 1: in use, 2: everything is de-staged
 //! 144 generation  u64      which state of the log's owner the ring belongs to; see [`crate::WalOptions::generation`]
+//! 152 begin       u64      the log begins here at the earliest; below, the segments may lack records that were recycled
 //! page 1 and following: the ring. The byte of an LSN lies at `lsn mod ring_bytes`
 //! ```
 //!
-//! Numbers are little-endian. The three words from offset 128 on change independently, each
+//! Numbers are little-endian. The four words from offset 128 on change independently, each
 //! atomically.
+//!
+//! A log may *stay* in its ring ([`crate::NvmOptions::stays`]). Recycling then moves the de-staged
+//! position, so the segments hold nothing of the log, and `begin` says where it begins.
 //!
 //! # The ring belongs to the log
 //! While the ring is in use, it may hold the only copy of hardened records. So the headers of the
@@ -66,6 +70,7 @@ const FIXED: usize = 64;
 const DESTAGED: u64 = 128;
 const STATE: u64 = 136;
 const GENERATION: u64 = 144;
+const BEGIN: u64 = 152;
 
 /// Returns the size of the whole region in bytes.
 pub(crate) const fn region_bytes(ring_bytes: usize) -> u64 {
@@ -185,6 +190,22 @@ impl NvmRing {
         self.region.persist(DESTAGED, 8);
     }
 
+    /// Records, durably, that the log begins at `lsn`, and that the segments need not hold it below.
+    pub(crate) fn forget_below(&self, lsn: Lsn) {
+        self.set_begin(lsn);
+        self.set_destaged(lsn);
+    }
+
+    fn set_begin(&self, lsn: Lsn) {
+        self.region.store_word(BEGIN, lsn.get().to_le());
+        self.region.persist(BEGIN, 8);
+    }
+
+    /// Returns the position below which the segments may lack records of the log.
+    pub(crate) fn begin(&self) -> Lsn {
+        Lsn::new(u64::from_le(self.region.read_word(BEGIN)))
+    }
+
     /// Marks the ring as clean: everything has been de-staged, and nothing more will be inserted.
     pub(crate) fn set_clean(&self) {
         self.set_state(State::Clean);
@@ -286,6 +307,10 @@ impl NvmRing {
         }
         self.set_generation(self.generation);
         self.set_destaged(end);
+        if found.tail.is_none() {
+            // An earlier use of the ring, perhaps by another log, has left it.
+            self.set_begin(Lsn::ZERO);
+        }
         self.erase((held + self.ring_bytes).max(end.get()), kept + self.ring_bytes);
         let number = found.number;
         let mut fixed = [0; FIXED];
