@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use duramen::{Db, Error, LogDevice, Options, Result, Savepoint, Scheme, Table, Txn};
+use duramen::{Db, Error, LogDevice, Options, Result, Savepoint, Scheme, Table, TierPlace, Txn};
 use duramen_io::SimDisk;
 use duramen_sync::{Arc, trace};
 
@@ -143,7 +143,9 @@ impl Client {
     }
 
     fn is_unheard(&self) -> bool {
-        let is_silent = matches!(self.options.log_device, LogDevice::Nvm(_)) || self.options.scheme != Scheme::Wal;
+        let has_memory = self.options.page_tier.as_ref().is_some_and(|tier| matches!(tier.place, TierPlace::Memory(_)));
+        let has_ring = matches!(self.options.log_device, LogDevice::Nvm(_));
+        let is_silent = has_ring || has_memory || self.options.scheme != Scheme::Wal;
         is_silent && self.disk.crashed_in().is_some()
     }
 

@@ -59,11 +59,14 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
     const CACHED: [LogEnd; 4] = [LogEnd::HEAPS[0], LogEnd::HEAPS[1], LogEnd::HEAPS[2], LogEnd::HEAPS[3]];
     const PAPER: [LogEnd; 2] = [CACHED[2], CACHED[3]];
     const PCMS: [LogEnd; 3] = [LogEnd::PCMS[0], LogEnd::PCMS[1], LogEnd::PCMS[3]];
+    const TIERS: [LogEnd; 5] = [LogEnd::Files, LogEnd::TIERS[0], LogEnd::TIERS[1], LogEnd::TIERS[2], LogEnd::TIERS[3]];
     match bug {
         Bug::RingFenceDropped => &[LogEnd::Ring(Domain::DurableCache), VOLATILE],
         Bug::OwnLogHardenedOnly => &[LogEnd::Files, VOLATILE],
         // These bugs concern passive group commit.
         _ if Bug::MEMORY.contains(&bug) => &[VOLATILE],
+        Bug::OlderVersionWins => &[TIERS[0], TIERS[1], TIERS[2], TIERS[3], TIERS[4], PCMS[1]],
+        _ if Bug::TIER.contains(&bug) => &TIERS,
         // Only the barriers of the paper have page logs, and entries without a change.
         Bug::PageLogUnfenced | Bug::EntryLeft => &PAPER,
         Bug::LineForgotten => &LogEnd::LOGLESS,
@@ -74,7 +77,6 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
         | Bug::BatchAcknowledgedEarly
         | Bug::HalfReusedEarly
         | Bug::StagedPageDropped => &LogEnd::BATCHES,
-        Bug::OlderVersionWins => &[LogEnd::Files, LogEnd::PCMS[1]],
         _ if Bug::PCM.contains(&bug) => &PCMS,
         // Where caches are durable, a fence is still needed; a flush is not.
         // Where pages are read matters to none of these bugs.
@@ -115,8 +117,8 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::CheckpointForgetsUnfinished => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
         Bug::GenerationIgnored | Bug::StaleAreaPutBack => vec![Misplaced; 8],
         Bug::VersionsNotCompared | Bug::FencesNotCompared => vec![StalePages; 8],
-        // A third of the seeds have a tier.
-        Bug::OlderVersionWins if log != LogEnd::Files => vec![Crash("bank"), Crash("mixed")],
+        // In files, a third of the seeds have a tier.
+        Bug::OlderVersionWins if matches!(log, LogEnd::Pcm(_)) => vec![Crash("bank"), Crash("mixed")],
         _ if Bug::TIER.contains(&bug) => vec![Crash("checkpoints"), Crash("steal"), Crash("recycle"), Crash("reopens")],
         // Commits wait for threads that seldom commit, such as the engine's own.
         Bug::StragglerSkipped => vec![Crash("overflow"), Crash("overflow"), Crash("steal"), Crash("overflow"), Lists],

@@ -24,13 +24,15 @@ pub struct Combination {
 impl Combination {
     /// Returns every variant with the end of the log in files. For each kind of ring, the default
     /// design in all of its variants, and of the other designs as many as it takes to have every
-    /// layout in every commit mode, and every design. For each kind of heap and of
-    /// PCMLogging, which have no log, the commit modes.
+    /// layout in every commit mode, and every design. For each kind of heap and of PCMLogging, which
+    /// have no log, and for page tiers in memory, the commit modes.
     pub fn all() -> Vec<Self> {
         let in_rings = variants_in_rings();
         let variants = |log| match log {
             LogEnd::Files => Variant::all(),
             LogEnd::Ring(_) => in_rings.clone(),
+            // The tier does not know of the log's design.
+            LogEnd::Tier(_) | LogEnd::PcmBasic(_) => variants_in_heaps(|_| true),
             LogEnd::Heap(kind) => variants_in_heaps(|commit| !kind.has_batches || commit != CommitMode::Sync),
             LogEnd::Pcm(_) => variants_in_heaps(|_| true),
         };

@@ -1,5 +1,5 @@
 //! The devices of a database in a crash run: a disk; if its logs end in rings in persistent memory,
-//! a memory for each; or a memory for its heap. They share their power.
+//! a memory for each; a memory for its page tier; or a memory for its heap. They share their power.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
 use duramen::{
-    Barriers, BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, PcmOptions, Residence, Scheme,
+    Barriers, BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, PcmBasicOptions, PcmOptions,
+    Residence, Scheme, TierOptions,
 };
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
+use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
 use duramen_test_support::Rng;
 
@@ -22,6 +24,10 @@ pub enum LogEnd {
     Files,
     /// In a ring in persistent memory for each log, on a platform with this domain.
     Ring(Domain),
+    /// In segment files, below a page tier in persistent memory on a platform with this domain.
+    Tier(Domain),
+    /// In a ring in which it stays, beside a page tier in persistent memory: the preset `pcm-basic`.
+    PcmBasic(Domain),
     /// There is no log: pages are in a heap.
     Heap(HeapKind),
     /// There is no log: changed pages are in persistent memory above the data file.
@@ -83,25 +89,34 @@ impl fmt::Display for HeapKind {
 
 impl LogEnd {
     /// All there are.
-    pub const ALL: [Self; 23] = {
-        let mut all = [Self::Files; 23];
+    pub const ALL: [Self; 27] = {
+        let mut all = [Self::Files; 27];
         (all[1], all[2]) = (Self::RINGS[0], Self::RINGS[1]);
+        (all[3], all[4], all[5], all[6]) = (Self::TIERS[0], Self::TIERS[1], Self::TIERS[2], Self::TIERS[3]);
         let mut heap = 0;
         while heap < Self::HEAPS.len() {
-            all[3 + heap] = Self::HEAPS[heap];
+            all[7 + heap] = Self::HEAPS[heap];
             heap += 1;
         }
         while heap < Self::HEAPS.len() + Self::BATCHES.len() {
-            all[3 + heap] = Self::BATCHES[heap - Self::HEAPS.len()];
+            all[7 + heap] = Self::BATCHES[heap - Self::HEAPS.len()];
             heap += 1;
         }
         let mut pcm = 0;
         while pcm < Self::PCMS.len() {
-            all[3 + heap + pcm] = Self::PCMS[pcm];
+            all[7 + heap + pcm] = Self::PCMS[pcm];
             pcm += 1;
         }
         all
     };
+
+    /// Those with a page tier in persistent memory.
+    pub const TIERS: [Self; 4] = [
+        Self::Tier(Domain::DurableCache),
+        Self::Tier(Domain::VolatileCache),
+        Self::PcmBasic(Domain::DurableCache),
+        Self::PcmBasic(Domain::VolatileCache),
+    ];
 
     /// Those of a log in persistent memory.
     pub const RINGS: [Self; 2] = [Self::Ring(Domain::DurableCache), Self::Ring(Domain::VolatileCache)];
@@ -120,16 +135,21 @@ impl LogEnd {
         heaps
     };
 
-    /// Returns a random one in persistent memory: as often one without a log as a ring.
+    /// Returns a random one in persistent memory: as often one without a log as a ring, with or
+    /// without a tier.
     pub fn in_memory(rng: &mut Rng) -> Self {
         let end = *rng.pick(&[Self::RINGS[0], Self::RINGS[1], Self::HEAPS[0], Self::HEAPS[1]]);
+        if let Self::Ring(domain) = end {
+            // As below.
+            return *rng.clone().pick(&[end, end, Self::Tier(domain), Self::PcmBasic(domain)]);
+        }
         let Self::Heap(HeapKind { domain, .. }) = end else { return end };
         // Which scheme it is has a generator of its own, so the other random choices do not depend
         // on it.
         let of_domain = |end: &Self| match end {
             Self::Heap(kind) => kind.domain == domain,
             Self::Pcm(kind) => kind.domain == domain,
-            Self::Files | Self::Ring(_) => false,
+            _ => false,
         };
         let all = Self::HEAPS.into_iter().chain(Self::BATCHES).chain(Self::PCMS);
         let kinds: Vec<Self> = all.filter(of_domain).collect();
@@ -170,7 +190,8 @@ impl LogEnd {
     pub fn of_log(self) -> Self {
         match self {
             Self::Heap(HeapKind { domain, .. }) | Self::Pcm(PcmKind { domain, .. }) => Self::Ring(domain),
-            end => end,
+            Self::Tier(domain) | Self::PcmBasic(domain) => Self::Ring(domain),
+            Self::Files | Self::Ring(_) => self,
         }
     }
 
@@ -185,6 +206,8 @@ impl fmt::Display for LogEnd {
         match self {
             Self::Files => f.write_str("file"),
             Self::Ring(domain) => write!(f, "{domain}"),
+            Self::Tier(domain) => write!(f, "tier-{domain}"),
+            Self::PcmBasic(domain) => write!(f, "pcm-basic-{domain}"),
             Self::Heap(kind) => write!(f, "{kind}"),
             Self::Pcm(kind) => write!(f, "{kind}"),
         }
@@ -205,7 +228,8 @@ impl FromStr for LogEnd {
 pub struct World {
     /// The disk.
     pub disk: SimDisk,
-    /// For each log, if they end in rings; or that of the heap, or of changed pages.
+    /// For each log, if they end in rings; or that of the heap, or of changed pages; or that of the
+    /// tier, perhaps with one for the log.
     memories: Vec<SimMemory>,
     end: LogEnd,
 }
@@ -216,6 +240,11 @@ const PCM_BYTES: u64 = 6 << 20;
 
 /// The same where pages go on to the data file.
 const SMALL_PCM_BYTES: u64 = 4 << 20;
+/// Pages of a tier in memory.
+const TIER_PAGES: usize = 80;
+
+/// Bytes of the ring of `pcm-basic`: some scripts have long transactions.
+const STAYING_RING: u64 = 4 << 20;
 
 /// Bytes of a heap: images of it are copied often.
 const HEAP_BYTES: u64 = 6 << 20;
@@ -259,6 +288,10 @@ impl World {
         let memories = match end {
             LogEnd::Files => Vec::new(),
             LogEnd::Ring(domain) => (0..logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect(),
+            LogEnd::Tier(domain) => vec![SimMemory::with_power(tier_bytes(), domain, power_of(&disk))],
+            LogEnd::PcmBasic(domain) => [tier_bytes(), HEADER_BYTES + STAYING_RING]
+                .map(|bytes| SimMemory::with_power(bytes, domain, power_of(&disk)))
+                .to_vec(),
             LogEnd::Heap(kind) => {
                 let log = BATCHES.log_bytes.filter(|_| kind.has_batches).unwrap_or(0);
                 vec![SimMemory::with_power(HEAP_BYTES + log, kind.domain, power_of(&disk))]
@@ -270,7 +303,7 @@ impl World {
 
     /// Returns the rings and the bytes of each, if there are any.
     pub fn rings(&self) -> Option<(LogDevice, usize)> {
-        if self.has_heap() {
+        if !matches!(self.end, LogEnd::Ring(_)) {
             return None;
         }
         let mut sources = self.memories.iter().map(|memory| Source::Simulated(memory.clone()));
@@ -281,15 +314,19 @@ impl World {
 
     /// These options, with the log's end where it is here.
     pub fn options(&self, options: &Options) -> Options {
-        match self.end {
-            LogEnd::Heap(kind) => return in_heap(options, &self.memories[0], kind),
-            LogEnd::Pcm(kind) => return in_pcm(options, &self.memories[0], kind),
-            LogEnd::Files | LogEnd::Ring(_) => {}
-        }
-        match self.rings() {
-            None => options.clone(),
-            // A ring in use keeps its size.
-            Some((log_device, log_buffer_bytes)) => Options { log_device, log_buffer_bytes, ..options.clone() },
+        match (self.end, &*self.memories) {
+            (LogEnd::Heap(kind), [heap]) => in_heap(options, heap, kind),
+            (LogEnd::Pcm(kind), [pages]) => in_pcm(options, pages, kind),
+            (LogEnd::Tier(domain), [memory]) => {
+                let tier = TierOptions::in_memory(Source::Simulated(memory.clone()), domain, memory.len());
+                Options { page_tier: Some(tier), ..options.clone() }
+            }
+            (LogEnd::PcmBasic(domain), [pages, log]) => in_pcm_basic(options, pages, log, domain),
+            _ => match self.rings() {
+                None => options.clone(),
+                // A ring in use keeps its size.
+                Some((log_device, log_buffer_bytes)) => Options { log_device, log_buffer_bytes, ..options.clone() },
+            },
         }
     }
 
@@ -391,6 +428,30 @@ impl World {
         };
         let memories = self.memories.iter().enumerate().map(image).collect();
         Self { disk, memories, end: self.end }
+    }
+}
+
+fn tier_bytes() -> u64 {
+    (BLOCK_SIZE + TIER_PAGES * PAGE_SIZE) as u64
+}
+
+/// Returns these options for the preset `pcm-basic`, without those that it decides.
+fn in_pcm_basic(options: &Options, pages: &SimMemory, log: &SimMemory, domain: Domain) -> Options {
+    let usual = Options::default();
+    let (bytes, log_source) = (pages.len() + log.len(), Some(Source::Simulated(log.clone())));
+    let log_share = (log.len() * 100).div_ceil(bytes) as u8;
+    let pcm = PcmBasicOptions::new(Source::Simulated(pages.clone()), bytes, domain);
+    Options {
+        scheme: Scheme::PcmBasic(PcmBasicOptions { log_source, log_share, ..pcm }),
+        logs: usual.logs,
+        log_partition: usual.log_partition,
+        log_device: usual.log_device,
+        log_buffer_bytes: usual.log_buffer_bytes,
+        log_segment_bytes: usual.log_segment_bytes,
+        log_max_bytes: usual.log_max_bytes,
+        archive: None,
+        page_tier: None,
+        ..options.clone()
     }
 }
 
