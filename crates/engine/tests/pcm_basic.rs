@@ -96,7 +96,8 @@ fn the_log_stays_in_memory() {
         assert_eq!(metrics.log.flushes, 0, "{:?}", metrics.log);
         assert!(metrics.checkpoints > 8, "a full log means a checkpoint: {}", metrics.checkpoints);
         let tier = metrics.page_tier.unwrap();
-        assert!(tier.hits > 0 && tier.written_back > 0, "{tier:?}");
+        // Rounds over more pages than pool and tier hold: what is read again has left both.
+        assert!(tier.misses > 0 && tier.written_back > 0, "{tier:?}");
         assert!(tier.bytes_written > tier.written * PAGE_SIZE as u64, "{tier:?}");
         drop(db);
         let db = world.crash_image(&CrashChoice::Nothing).open().unwrap();
