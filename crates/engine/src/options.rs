@@ -331,8 +331,9 @@ pub struct Options {
     /// committed and not yet hardened, is kept in any case.
     pub version_bytes: Option<usize>,
     /// A page tier: a file on a fast medium, or persistent memory, that takes dirty pages on their
-    /// way to a slow data file (PCMLogging, CIKM 2011, section 3). `None` (default) uses the tier that the database has, if
-    /// it has one; [`crate::Db::drain_page_tier`] removes it. Needs the scheme [`Scheme::Wal`].
+    /// way to a slow data file (PCMLogging, CIKM 2011, section 3). `None` (default) uses the tier
+    /// that the database has, if it has one; [`crate::Db::drain_page_tier`] removes it. Needs the
+    /// scheme [`Scheme::Wal`].
     pub page_tier: Option<TierOptions>,
     /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
     /// I/O is buffered).

@@ -1,5 +1,6 @@
-//! The presets `pcm-basic` and `no-pcm`, from outside: what they refuse, that the log of `pcm-basic`
-//! stays in memory, and that power cuts at any operation of disk and memories lose nothing.
+//! The presets `pcm-basic` and `no-pcm`, from outside: what they refuse, that the log of
+//! `pcm-basic` stays in memory, and that power cuts at any operation of disk and memories lose
+//! nothing.
 
 use std::sync::Arc;
 

@@ -26,7 +26,8 @@ pub enum LogEnd {
     Ring(Domain),
     /// In segment files, below a page tier in persistent memory on a platform with this domain.
     Tier(Domain),
-    /// In a ring in which it stays, beside a page tier in persistent memory: the preset `pcm-basic`.
+    /// In a ring in which it stays, beside a page tier in persistent memory: the preset
+    /// `pcm-basic`.
     PcmBasic(Domain),
     /// There is no log: pages are in a heap.
     Heap(HeapKind),

@@ -83,8 +83,8 @@ impl TierMemory {
     }
 }
 
-/// The persistent memory of [`crate::Scheme::PcmBasic`]. It belongs to the database as its files do. The
-/// log has a region of its own.
+/// The persistent memory of [`crate::Scheme::PcmBasic`]. It belongs to the database as its files
+/// do. The log has a region of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PcmBasicOptions {
     /// The file for pages, with an absolute path ([`TierMemory::source`]).
@@ -92,8 +92,8 @@ pub struct PcmBasicOptions {
     /// The file or device for the log; by default a file with the name of `source` followed by
     /// `-log`.
     pub log_source: Option<Source>,
-    /// Bytes of both together, at least [`PcmBasicOptions::LEAST_BYTES`]. Regions that exist and are
-    /// larger keep their sizes.
+    /// Bytes of both together, at least [`PcmBasicOptions::LEAST_BYTES`]. Regions that exist and
+    /// are larger keep their sizes.
     pub bytes: u64,
     /// The share of the log, in percent, from 1 to 90 (default 25). The ring of the log is a power
     /// of two, the largest within its share and at least 1 MiB; the rest is for pages.

@@ -190,7 +190,8 @@ impl NvmRing {
         self.region.persist(DESTAGED, 8);
     }
 
-    /// Records, durably, that the log begins at `lsn`, and that the segments need not hold it below.
+    /// Records, durably, that the log begins at `lsn`, and that the segments need not hold it
+    /// below.
     pub(crate) fn forget_below(&self, lsn: Lsn) {
         self.set_begin(lsn);
         self.set_destaged(lsn);
