@@ -183,7 +183,6 @@ impl HeapArgs {
         residence: None,
         batch_ms: None,
         batch_log_mb: None,
-        pcm_mb: None,
         log_share: None,
         barrier_ns: None,
     };
@@ -200,11 +199,11 @@ pub(crate) struct LogArgs {
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
     /// File or device of the ring, of the heap, or of the memory of pcm-logging; or file of
-    /// pcm-basic, whose log is in another file with `-log` appended. A missing file is created. With
-    /// several logs, each log has a ring: repeat the option for the second log and so on. The ring
-    /// of a log without the option is the file of the first ring with the log's number appended. The
-    /// workload barrier measures it [default: memory for barrier, otherwise `ring`, `heap` or `pcm`
-    /// in the database's directory]
+    /// pcm-basic, whose log is in another file with `-log` appended. A missing file is created.
+    /// With several logs, each log has a ring: repeat the option for the second log and so on. The
+    /// ring of a log without the option is the file of the first ring with the log's number
+    /// appended. The workload barrier measures it [default: memory for barrier, otherwise `ring`,
+    /// `heap` or `pcm` in the database's directory]
     #[arg(long, value_name = "PATH")]
     pub(crate) region: Vec<PathBuf>,
     /// Size of a new ring, in MiB, a power of two [default: 64]

@@ -465,7 +465,7 @@ fn what_needs_a_log_is_refused_before_anything_is_made() {
         ("recovery_threads", Options { recovery_threads: Some(2), ..good.clone() }),
         ("instant_recovery", Options { instant_recovery: true, ..good.clone() }),
         ("redo_memory_bytes", Options { redo_memory_bytes: Some(1 << 20), ..good.clone() }),
-        ("page_tier", Options { page_tier: Some(TierOptions { directory: None, bytes: 1 << 20 }), ..good.clone() }),
+        ("page_tier", Options { page_tier: Some(TierOptions::at_home(1 << 20)), ..good.clone() }),
         ("scheme", in_file(&path, 1000)),
         ("scheme", in_file(&path, u64::MAX)),
         ("scheme", {

@@ -24,8 +24,8 @@ pub struct Combination {
 impl Combination {
     /// Returns every variant with the end of the log in files. For each kind of ring, the default
     /// design in all of its variants, and of the other designs as many as it takes to have every
-    /// layout in every commit mode, and every design. For each kind of heap and of PCMLogging, which
-    /// have no log, and for page tiers in memory, the commit modes.
+    /// layout in every commit mode, and every design. For each kind of heap and of PCMLogging,
+    /// which have no log, and for page tiers in memory, the commit modes.
     pub fn all() -> Vec<Self> {
         let in_rings = variants_in_rings();
         let variants = |log| match log {
