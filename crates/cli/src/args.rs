@@ -359,6 +359,10 @@ pub(crate) struct BenchArgs {
     /// assumes)
     #[arg(long, value_name = "PATH", requires = "tier_mb", conflicts_with = "tier")]
     pub(crate) tier_region: Option<PathBuf>,
+    /// Pages of the data file that a page takes along when it leaves the tier, a power of two: 64
+    /// for a disk where fewer and longer writes are faster [default: 1]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=128))]
+    pub(crate) tier_run: Option<u32>,
     /// Make each random write of the disk with the database take this many milliseconds longer, one
     /// after another as on one arm, while the workload runs
     #[arg(long, value_name = "MS", value_parser = axes::delay)]

@@ -153,6 +153,7 @@ fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
             (None, None) => TierOptions::at_home(bytes),
         });
     }
+    options.tier_run_pages = args.tier_run.unwrap_or(options.tier_run_pages);
     if let Some(mb) = args.segment_mb {
         options.log_segment_bytes = mb << 20;
     }

@@ -9,7 +9,7 @@ use super::files::{DATA, DOUBLE_WRITE, VERSIONS};
 use super::parts::Opened;
 use super::tier;
 use crate::checkpoint::control::{Control, ControlFile, SeveralLogs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::page::DatabaseTag;
 use crate::pool::{
@@ -90,6 +90,10 @@ pub(super) fn open(
     let rule: Arc<dyn WalRule> = Arc::clone(&scheme) as Arc<dyn WalRule>;
     let tier = tier::open(disk, options, control_file)?;
     let shortfall = shortfall.or_else(|| tier.as_ref().and_then(Slots::shortfall));
+    if tier.is_none() && options.tier_run_pages > 1 {
+        let reason = "the database has no page tier, whose pages could leave in runs: leave the option out".to_owned();
+        return Err(Error::InvalidOption { option: "tier_run_pages", reason });
+    }
     let tier = tier.map(FoundTier::read).transpose()?;
     if let Some(tier) = &tier {
         // The data file's length may not be durable for pages that are durable in the tier.
@@ -108,7 +112,7 @@ pub(super) fn open(
     let tag = DatabaseTag::of(&control.database);
     let pages = FilePages::new(Arc::clone(&data), tag, Some(double_write), Some(versions), Arc::clone(&rule))?;
     let pages: Arc<dyn PageStore> = match tier {
-        Some(tier) => Arc::new(TieredPages::new(pages, tier)?),
+        Some(tier) => Arc::new(TieredPages::new(pages, tier, options.tier_run_pages)?),
         None => Arc::new(pages),
     };
     let pool = Pool::new(config, pages, PreBlockHook::new(move || rule.before_blocking()))?;

@@ -252,7 +252,7 @@ impl Options {
         if self.log_device != LogDevice::File {
             return wrong("log_device", "`no-pcm` has its log in files: leave the option out, or use the scheme `wal`");
         }
-        if self.page_tier.is_some() {
+        if self.page_tier.is_some() || self.tier_run_pages > 1 {
             return wrong("page_tier", "`no-pcm` has its pages in the data file alone: use the scheme `wal`");
         }
         if self.logs != 1 {

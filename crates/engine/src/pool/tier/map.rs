@@ -8,10 +8,11 @@
 //! - *blank*: it is free and holds no page.
 //! - *unreadable*: it may hold a page, and is left alone until the tier is opened again.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use duramen_types::PageId;
 
+use super::run::span;
 use super::slots::{Contents, Found, Slot};
 
 /// The contents of a slot.
@@ -127,6 +128,31 @@ impl Map {
     /// their numbers.
     pub(super) fn coldest(&self, count: usize) -> Vec<(PageId, Slot)> {
         let mut pages: Vec<_> = self.order.values().take(count).map(|page| (*page, self.current[page].slot)).collect();
+        pages.sort_unstable();
+        pages
+    }
+
+    /// Returns the pages of as many runs of `run` pages as fit into `most` pages, with what lies
+    /// between: those of the pages that were used least recently, but always one run. Pages that
+    /// are kept back do not count.
+    pub(super) fn coldest_runs(&self, most: usize, run: u64) -> Vec<(PageId, Slot)> {
+        let (mut runs, mut pages, mut spanned) = (BTreeSet::new(), Vec::new(), 0);
+        for page in self.order.values() {
+            let number = page.get() / run;
+            if !runs.insert(number) {
+                continue;
+            }
+            let before = pages.len();
+            pages.extend((number * run..(number + 1) * run).map(PageId::new).filter_map(|page| {
+                let place = self.current.get(&page)?;
+                self.order.contains_key(&place.used).then_some((page, place.slot))
+            }));
+            spanned += span(&pages[before..]);
+            if spanned > most && before > 0 {
+                pages.truncate(before);
+                break;
+            }
+        }
         pages.sort_unstable();
         pages
     }

@@ -13,7 +13,9 @@
 //!
 //! *Write back*, when slots are needed:
 //! 1. The coldest pages are read from their slots and written to the data file as the pool would
-//!    write them (double-write area, in place, sync).
+//!    write them (double-write area, in place, sync). They come in *runs* (`run`), if the
+//!    application wants them: with the other pages of the tier that are near to them in the data
+//!    file, and with the pages between.
 //! 2. Old versions of these pages in free slots are erased, and the tier is synced.
 //! 3. The slots become free.
 //!
@@ -48,6 +50,7 @@
 
 mod map;
 mod medium;
+mod run;
 mod slots;
 #[cfg(all(test, not(duramen_loom)))]
 mod tests;
@@ -76,6 +79,8 @@ pub(crate) struct TieredPages {
     file: FilePages,
     slots: Slots,
     map: Mutex<Map>,
+    /// Pages of a run: a power of two.
+    run: u64,
     /// Locked while pages are written to the tier or leave it.
     writing: Mutex<Writing>,
     counters: Counters,
@@ -97,11 +102,12 @@ struct Counters {
 }
 
 impl TieredPages {
-    /// Puts a tier above `file`, which has space for the pages in it.
+    /// Puts a tier above `file`, which has space for the pages in it. The tier writes back runs of
+    /// `run` pages.
     ///
     /// # Errors
     /// Those of writing again what several slots hold.
-    pub(crate) fn new(file: FilePages, tier: FoundTier) -> Result<Self, PoolError> {
+    pub(crate) fn new(file: FilePages, tier: FoundTier, run: u32) -> Result<Self, PoolError> {
         let FoundTier { slots, contents } = tier;
         slots.write_again(&contents.repeated())?;
         let is_old = |found: &Found| !planted!(OlderVersionWins) && found.gsn < file.least(found.page, false);
@@ -110,6 +116,7 @@ impl TieredPages {
             map: Mutex::new(Map::new(slots.count(), &contents, is_old, is_newer)),
             file,
             slots,
+            run: run.into(),
             writing: Mutex::new(Writing { leaving: Batch::new(), is_drained: false }),
             counters: Counters::default(),
         })
@@ -120,55 +127,66 @@ impl TieredPages {
     ///
     /// # Errors
     /// Those of writing; that of a page that stays if there are only such pages.
-    fn write_back(&self, leaving: &mut Batch) -> Result<(), PoolError> {
-        // A small tier keeps most of its pages.
-        let count = BATCH_PAGES.min(self.slots.count() as usize / 4);
-        let mut coldest = {
+    fn write_back(&self, batch: &mut Batch) -> Result<(), PoolError> {
+        let mut leaving = {
             let mut map = self.map.lock();
             if map.coldest(1).is_empty() {
                 map.keep_none_back();
             }
-            map.coldest(count)
-        };
-        leaving.clear();
-        let mut bytes = AlignedBuf::zeroed(coldest.len() * PAGE_SIZE);
-        let mut reads: Vec<(Slot, &mut [u8])> =
-            coldest.iter().map(|(_, slot)| *slot).zip(bytes.chunks_exact_mut(PAGE_SIZE)).collect();
-        let are_read = self.slots.read(&mut reads).is_ok();
-        let mut damaged = None;
-        let mut bytes = bytes.chunks_exact_mut(PAGE_SIZE);
-        coldest.retain(|(page, slot)| {
-            let bytes = bytes.next().expect("there is a buffer for each page");
-            // If one of them is unreadable, each is read by itself.
-            let read = if are_read { Ok(()) } else { self.slots.read(&mut [(*slot, &mut *bytes)]) };
-            let verified = read.and_then(|()| {
-                let was_written = page::gsn(bytes) >= self.file.log_end();
-                self.file.verify(*page, was_written, bytes)
-            });
-            match verified {
-                Ok(()) => leaving.push(*page, bytes),
-                Err(error) => {
-                    self.map.lock().keep_back(*page);
-                    damaged.get_or_insert(self.in_slot(error, *slot));
-                    return false;
-                }
+            if self.run > 1 {
+                map.coldest_runs(BATCH_PAGES, self.run)
+            } else {
+                // A small tier keeps most of its pages.
+                map.coldest(BATCH_PAGES.min(self.slots.count() as usize / 4))
             }
-            true
-        });
-        if let Some(error) = damaged.filter(|_| coldest.is_empty() && self.map.lock().coldest(1).is_empty()) {
+        };
+        let mut bytes = AlignedBuf::zeroed(leaving.len() * PAGE_SIZE);
+        let damaged = self.read_leaving(&mut leaving, &mut bytes);
+        if let Some(error) = damaged.filter(|_| leaving.is_empty() && self.map.lock().coldest(1).is_empty()) {
             return Err(error);
         }
-        let old = self.map.lock().old_slots(&coldest);
-        self.file.write(leaving)?;
+        let old = self.map.lock().old_slots(&leaving);
+        self.fill_runs(&leaving, &bytes, batch);
+        self.file.write(batch)?;
         if !old.is_empty() && !planted!(NewestFreedFirst) {
             self.slots.erase(&old)?;
             self.slots.sync()?;
         }
         let mut map = self.map.lock();
         map.erased(&old);
-        coldest.iter().for_each(|(page, _)| map.release(*page));
-        self.counters.written_back.fetch_add(coldest.len() as u64, Ordering::Relaxed);
+        leaving.iter().for_each(|(page, _)| map.release(*page));
+        self.counters.written_back.fetch_add(leaving.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Reads pages that are to leave the tier into `bytes`, one after another. Pages that are
+    /// damaged or unreadable are removed from `leaving`; returns the error of one of them.
+    fn read_leaving(&self, leaving: &mut Vec<(PageId, Slot)>, bytes: &mut [u8]) -> Option<PoolError> {
+        let mut reads: Vec<(Slot, &mut [u8])> =
+            leaving.iter().map(|(_, slot)| *slot).zip(bytes.chunks_exact_mut(PAGE_SIZE)).collect();
+        let are_read = self.slots.read(&mut reads).is_ok();
+        let (mut damaged, mut at, mut kept) = (None, 0, 0);
+        leaving.retain(|(page, slot)| {
+            let place = at * PAGE_SIZE;
+            at += 1;
+            let read = &mut bytes[place..][..PAGE_SIZE];
+            // If one of them is unreadable, each is read by itself.
+            let result = if are_read { Ok(()) } else { self.slots.read(&mut [(*slot, &mut *read)]) };
+            if let Err(error) = result.and_then(|()| self.verify_own(*page, read)) {
+                self.map.lock().keep_back(*page);
+                damaged.get_or_insert(self.in_slot(error, *slot));
+                return false;
+            }
+            bytes.copy_within(place..place + PAGE_SIZE, kept * PAGE_SIZE);
+            kept += 1;
+            true
+        });
+        damaged
+    }
+
+    /// Checks a page that this process may have written.
+    fn verify_own(&self, page: PageId, bytes: &[u8]) -> Result<(), PoolError> {
+        self.file.verify(page, page::gsn(bytes) >= self.file.log_end(), bytes)
     }
 
     /// Takes `count` free slots.

@@ -6,7 +6,7 @@ use duramen_types::{PAGE_SIZE, PageId};
 
 use super::*;
 use crate::page::{self, DatabaseTag};
-use ground::{Ground, MEDIA, NoLog, OnWhat, decay, try_write, version, write};
+use ground::{Ground, MEDIA, NoLog, OnWhat, decay, decay_in_file, try_write, version, write};
 
 mod ground;
 
@@ -41,6 +41,35 @@ fn a_page_that_is_written_often_stays() {
         let metrics = tier.metrics();
         assert!(tier.slot(PageId::new(1)).is_some());
         assert!(metrics.written_back < 49, "only the others leave: {metrics:?}");
+    }
+}
+
+/// Pages that are near to each other leave together, with what is between, in one write.
+#[test]
+fn neighbours_leave_together() {
+    for on in MEDIA {
+        let ground = Ground::new(16, on);
+        ground.run.set(16);
+        let tier = ground.tier(32);
+        // All of 32..=63 but page 40 are in the data file. Then every fourth page is in the tier.
+        write(&tier, (32..64).filter(|page| *page != 40).map(|page| (page, 1)));
+        write(&tier, (100..130).map(|page| (page * 3, 1)));
+        write(&tier, (32..64).step_by(4).filter(|page| *page != 40).map(|page| (page, 2)));
+        assert!((32..64).step_by(4).all(|page| page == 40 || tier.slot(PageId::new(page)).is_some()));
+        let (before, data) = (tier.metrics(), ground.open("data"));
+        decay_in_file(&ground, 58);
+        (70..290).for_each(|page| write(&tier, [(page, 1)]));
+        assert!(tier.metrics().written_back > before.written_back);
+        for page in 32..64_u64 {
+            if page == 40 || page == 58 {
+                continue;
+            }
+            assert_eq!(version(&tier, page), if page % 4 == 0 { 2 } else { 1 }, "{on:?}: page {page}");
+            let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+            data.read_at(&mut bytes, page * PAGE_SIZE as u64).unwrap();
+            assert_eq!(page::gsn(&bytes).get(), version(&tier, page), "{on:?}: page {page} has left");
+        }
+        tier.read(PageId::new(58), false, &mut AlignedBuf::zeroed(PAGE_SIZE)).unwrap_err();
     }
 }
 
@@ -105,8 +134,13 @@ fn a_crash_at_any_operation_loses_no_written_version() {
             write(tier, [(50 + round, round)]);
         }
     };
-    for on in MEDIA {
-        let whole = Ground::new(4, on);
+    for (on, run) in MEDIA.into_iter().flat_map(|on| [(on, 1), (on, 16)]) {
+        let new = || {
+            let ground = Ground::new(4, on);
+            ground.run.set(run);
+            ground
+        };
+        let whole = new();
         let begun = {
             let tier = whole.tier(16);
             let begun = whole.operations();
@@ -115,7 +149,7 @@ fn a_crash_at_any_operation_loses_no_written_version() {
         };
         let mut points = 0;
         for operation in begun..whole.operations() {
-            let ground = Ground::new(4, on);
+            let ground = new();
             let tier_before = ground.tier(16);
             ground.crash_at(operation);
             let mut durable = 0;
@@ -129,12 +163,12 @@ fn a_crash_at_any_operation_loses_no_written_version() {
                 for page in (1..=12).map(|page| page * 7 % 40 + 1).filter(|_| durable > 0) {
                     let found = version(&tier, page);
                     let may_be = durable..=durable + 1;
-                    assert!(may_be.contains(&found), "{on:?}, {operation}: page {page} has {found}");
+                    assert!(may_be.contains(&found), "{on:?}, run {run}, {operation}: page {page} has {found}");
                 }
                 points += 1;
             }
         }
-        println!("{on:?}: {points} images");
+        println!("{on:?}, run {run}: {points} images");
         assert!(points > 100);
     }
 }

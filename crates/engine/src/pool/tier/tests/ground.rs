@@ -57,6 +57,8 @@ pub(super) struct Ground {
     memory: Option<SimMemory>,
     /// Whether there is no tier in the memory yet.
     is_new: std::cell::Cell<bool>,
+    /// Pages that leave together.
+    pub(super) run: std::cell::Cell<u32>,
 }
 
 impl Ground {
@@ -65,7 +67,7 @@ impl Ground {
         let bytes = BLOCK_SIZE as u64 + MOST_SLOTS * PAGE_SIZE as u64;
         let power = || Some(Arc::new(DiskPower(disk.clone())) as Arc<dyn Power>);
         let memory = on.map(|domain| SimMemory::with_power(bytes, domain, power()));
-        Self { disk, memory, is_new: true.into() }
+        Self { disk, memory, is_new: true.into(), run: 1.into() }
     }
 
     pub(super) fn open(&self, name: &str) -> Arc<dyn File> {
@@ -99,7 +101,7 @@ impl Ground {
         let tag = DatabaseTag::of(&[3; 16]);
         let file = FilePages::new(data, tag, Some(self.open("doublewrite")), Some(versions), NoLog::new()).unwrap();
         self.disk.sync_directory("").unwrap();
-        TieredPages::new(file, tier).unwrap()
+        TieredPages::new(file, tier, self.run.get()).unwrap()
     }
 
     /// Operations so far, those of the memory and of the disk in turn.
@@ -140,7 +142,7 @@ impl Ground {
         };
         let power = || Some(Arc::new(DiskPower(disk.clone())) as Arc<dyn Power>);
         let memory = self.memory.as_ref().map(|memory| memory.crash_image(survivors, power()));
-        let image = Self { disk, memory, is_new: false.into() };
+        let image = Self { disk, memory, is_new: false.into(), run: self.run.clone() };
         if let Some(area) = FoundArea::read(&*image.open("doublewrite")).unwrap() {
             area.put_back(&*image.open("data"), &*image.open("doublewrite")).unwrap();
         }
@@ -169,6 +171,11 @@ pub(super) fn version(tier: &TieredPages, page: u64) -> u64 {
     let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
     tier.read(PageId::new(page), false, &mut bytes).unwrap();
     page::gsn(&bytes).get()
+}
+
+/// Flips a bit of the page in the data file.
+pub(super) fn decay_in_file(ground: &Ground, page: u64) {
+    ground.disk.flip_bit("data", page * PAGE_SIZE as u64 + 4000, 3);
 }
 
 /// Flips a bit of the slot that holds the page.
