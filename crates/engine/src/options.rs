@@ -337,9 +337,9 @@ pub struct Options {
     pub page_tier: Option<TierOptions>,
     /// How many pages of the data file a page that leaves the tier takes along: those of the tier
     /// in its aligned group of so many pages leave, too, and the group is written at once, with
-    /// what lies between. A power of two, at most 128. 1 (default) for a data file on a medium
-    /// where a write costs as much anywhere, as an SSD; 64 for a hard disk or a network, where fewer
-    /// and longer writes are faster. It may differ from one opening to the next.
+    /// what lies between. A power of two, at most 128. 1 (default) suits a medium where a write
+    /// costs the same anywhere, as an SSD; 64 suits a hard disk or a network, where fewer and
+    /// longer writes are faster. It may differ from one opening to the next.
     pub tier_run_pages: u32,
     /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
     /// I/O is buffered).
