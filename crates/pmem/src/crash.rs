@@ -220,6 +220,11 @@ impl Recorder {
             let (word, number) = (at / 8, state.versions);
             // The memory may be smaller than the pages that are mapped for it.
             assert!(word < state.sure.len(), "what is stored is within the memory");
+            if state.sure[word] == value && !state.unsure.contains_key(&word) {
+                // Whatever a power cut keeps, the word has this value. Much of what is stored is
+                // zeros over zeros.
+                return;
+            }
             state.versions += 1;
             state.unsure.entry(word).or_default().push(Version { number, value, thread, is_streamed });
             if is_fenced {
