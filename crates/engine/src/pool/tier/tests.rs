@@ -91,7 +91,7 @@ fn a_drained_tier_is_needed_no_more() {
             DatabaseTag::of(&[3; 16]),
             Some(ground.open("doublewrite")),
             None,
-            NoLog::new(),
+            NoLog::rule(),
         )
         .unwrap();
         let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);

@@ -24,7 +24,7 @@ const MOST_SLOTS: u64 = 40;
 pub(super) struct NoLog;
 
 impl NoLog {
-    pub(super) fn new() -> Arc<dyn WalRule> {
+    pub(super) fn rule() -> Arc<dyn WalRule> {
         Arc::new(Self)
     }
 }
@@ -99,7 +99,7 @@ impl Ground {
         data.allocate(401 * PAGE_SIZE as u64).unwrap();
         let versions = Versions::open(self.open("versions"), [3; 16], data.len().unwrap()).unwrap();
         let tag = DatabaseTag::of(&[3; 16]);
-        let file = FilePages::new(data, tag, Some(self.open("doublewrite")), Some(versions), NoLog::new()).unwrap();
+        let file = FilePages::new(data, tag, Some(self.open("doublewrite")), Some(versions), NoLog::rule()).unwrap();
         self.disk.sync_directory("").unwrap();
         TieredPages::new(file, tier, self.run.get()).unwrap()
     }
