@@ -52,6 +52,9 @@ pub(crate) enum Command {
     /// Check every page and table of a closed database; also audit a benchmark database
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),
+    /// Copy a closed database into a new one, packed: a data file never shrinks by itself
+    #[command(after_help = EXIT_CODES)]
+    Compact(CompactArgs),
     /// Write the records of a database to standard output, as text that `load` reads
     #[command(after_help = EXIT_CODES)]
     Dump(DumpArgs),
@@ -234,6 +237,16 @@ pub(crate) struct BackupArgs {
     /// Directory of the database
     pub(crate) dir: PathBuf,
     /// Directory for the backup; it must be new or empty
+    pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompactArgs {
+    /// Directory of the database
+    pub(crate) dir: PathBuf,
+    /// Directory for the copy; it must be new or empty
     pub(crate) to: PathBuf,
     #[command(flatten)]
     pub(crate) open: OpenArgs,

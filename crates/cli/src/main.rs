@@ -12,6 +12,7 @@ mod axes;
 mod backup;
 mod bench;
 mod check;
+mod compact;
 mod database;
 mod dump;
 mod failure;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::backup(args, &mut out),
         Command::Bench(args) => bench::bench(args, &mut out),
         Command::Check(args) => check::check(args, &mut out),
+        Command::Compact(args) => compact::compact(args, &mut out),
         Command::Dump(args) => dump::dump(args, &mut out),
         Command::Inspect(args) => inspect::inspect(args, &mut out),
         Command::Lab(args) => lab::lab(args, &mut out),

@@ -86,3 +86,18 @@ fn a_load_refuses_what_would_not_give_the_same_tables() {
     duramen(&["load", arg(&other), arg(&file)]).exits_with(0);
     assert!(dump(&other, &bad, &[]) == whole);
 }
+
+#[test]
+fn a_compacted_database_dumps_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let (dir, copy, file) = (sample(root.path()), root.path().join("copy"), root.path().join("dump"));
+    let compacted = duramen(&["compact", arg(&dir), arg(&copy)]).exits_with(0);
+    assert!(compacted.stdout.starts_with("compacted 306 records of 3 tables: "), "{compacted:?}");
+    duramen(&["check", arg(&copy)]).exits_with(0);
+    assert!(dump(&dir, &file, &[]) == dump(&copy, &file, &[]));
+    duramen(&["compact", arg(&dir), arg(&copy)]).exits_with(2).says(&["is not empty"]);
+    duramen(&["compact", arg(&root.path().join("none")), arg(&root.path().join("new"))])
+        .exits_with(1)
+        .says(&["no such directory"]);
+    assert!(!root.path().join("new").exists());
+}

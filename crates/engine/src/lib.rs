@@ -124,6 +124,7 @@ mod version;
 mod workers;
 
 pub use api::bulk_load::BulkLoad;
+pub use api::compact::CompactProgress;
 pub use api::db::Db;
 pub use api::run_async::Running;
 pub use backup::point::RestoreTo;

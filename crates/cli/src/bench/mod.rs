@@ -48,7 +48,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let begin = Instant::now();
     let scheme = database::scheme(&dir, &args.open);
     if !["wal", "no-pcm"].contains(&scheme) && args.segment_mb.is_some() {
-        let reason = format!("`--segment-mb` is for a log in files; the scheme `{scheme}` has none");
+        let reason = format!("`--segment-mb` is for a log in files; the scheme `{scheme}` has no log there");
         return Err(Failure::Usage(reason));
     }
     let disk = disk::Disk::of(&dir, args)?;

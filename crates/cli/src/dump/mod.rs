@@ -31,12 +31,12 @@ pub(crate) fn dump(args: &DumpArgs, out: &mut dyn Write) -> Result<()> {
 /// Writes the tables, or all if none is named.
 fn write(db: &Db, tables: &[String], out: &mut dyn Write) -> Result<()> {
     let narrator = Narrator::new(false);
-    let names = db.list()?;
+    let snapshot = db.snapshot()?;
+    let names = snapshot.list()?;
     if let Some(missing) = tables.iter().find(|table| !names.contains(table)) {
         return Err(Failure::Usage(format!("there is no table `{missing}`; there are: {}", names.join(", "))));
     }
     let chosen = names.iter().filter(|name| tables.is_empty() || tables.contains(name));
-    let snapshot = db.snapshot()?;
     let mut writer = Writer::begin(out)?;
     let mut bar = narrator.bar("dumping", 1);
     for name in chosen {

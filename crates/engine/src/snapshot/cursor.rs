@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::page::{self, Node, PageBytes, SlotFlags};
 use crate::pool::{Interrupt, broken};
 use crate::record::Tree;
-use crate::storage::catalog::Table;
+use crate::storage::catalog::{CATALOG, NEXT_TABLE_KEY, Table};
 use crate::txn::KeyRange;
 use crate::version::Version;
 
@@ -86,6 +86,22 @@ impl Snapshot {
     /// order. The first error ends it.
     pub fn scan(&self, table: &Table, range: impl KeyRange) -> SnapshotScan<'_> {
         SnapshotScan { cursor: self.cursor(table, range), has_failed: false }
+    }
+
+    /// Returns the names of all tables that the snapshot shows, in ascending order.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::get`].
+    pub fn list(&self) -> Result<Vec<String>> {
+        let catalog = self.engine().tables.of_dropped("the catalog", CATALOG);
+        let mut cursor = Cursor { tree: Some(CATALOG), ..self.cursor(&catalog, ..) };
+        let mut names = Vec::new();
+        while let Some((name, _)) = cursor.next()? {
+            if name != NEXT_TABLE_KEY {
+                names.push(String::from_utf8_lossy(name).into_owned());
+            }
+        }
+        Ok(names)
     }
 }
 

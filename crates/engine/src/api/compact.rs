@@ -1,0 +1,63 @@
+//! Copying a database without its gaps.
+
+use super::db::Db;
+use crate::error::{Error, Result};
+
+/// What a compaction has copied so far, or in all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CompactProgress {
+    /// Tables, with those without records.
+    pub tables: u64,
+    /// Records of these tables.
+    pub records: u64,
+}
+
+impl Db {
+    /// Copies all tables into an empty database, in which pages are full and nothing lies between
+    /// them. A data file never shrinks by itself; a copy is as small as its records allow. The copy
+    /// is what one snapshot shows ([`Db::snapshot`]), so transactions continue meanwhile. Each
+    /// table is loaded in bulk ([`Db::bulk_load`]).
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let table = db.table("t")?;
+    /// # db.run(|txn| txn.put(&table, b"key", b"value"))?;
+    /// # let target = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let copied = db.compact_into(&target, |_| {})?;
+    /// assert_eq!((copied.tables, copied.records), (1, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// `progress` is called from time to time. After an error the target has some of the tables.
+    ///
+    /// # Errors
+    /// [`Error::TableNotEmpty`] if the target has a table; those of [`Db::snapshot`], of reading
+    /// from it and of [`Db::bulk_load`].
+    pub fn compact_into(&self, target: &Self, mut progress: impl FnMut(CompactProgress)) -> Result<CompactProgress> {
+        /// Records between two calls of `progress`.
+        const STEP: u64 = 1024;
+        if let Some(name) = target.list()?.into_iter().next() {
+            return Err(Error::TableNotEmpty { name });
+        }
+        let snapshot = self.snapshot()?;
+        let mut copied = CompactProgress::default();
+        for name in snapshot.list()? {
+            let table = snapshot.open_table(&name)?;
+            let mut load = target.bulk_load(&name)?;
+            let mut cursor = snapshot.cursor(&table, ..);
+            while let Some((key, value)) = cursor.next()? {
+                load.add(key, value)?;
+                copied.records += 1;
+                if copied.records.is_multiple_of(STEP) {
+                    progress(copied);
+                }
+            }
+            load.finish()?;
+            copied.tables += 1;
+            progress(copied);
+        }
+        Ok(copied)
+    }
+}

@@ -1,0 +1,89 @@
+//! `Db::compact_into`.
+#![cfg(not(any(duramen_loom, duramen_machine)))]
+
+use duramen::{Db, Error, Options, Snapshot, Txn};
+
+fn options() -> Options {
+    Options { snapshots: true, pool_bytes: 4 << 20, ..Options::small() }
+}
+
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn contents(snapshot: &Snapshot) -> Vec<(String, Records)> {
+    let records = |name: &str| {
+        let table = snapshot.open_table(name).unwrap();
+        snapshot.scan(&table, ..).map(Result::unwrap).collect()
+    };
+    snapshot.list().unwrap().into_iter().map(|name| (name.clone(), records(&name))).collect()
+}
+
+#[test]
+fn a_copy_has_the_records_of_a_snapshot_and_no_gaps() {
+    let home = tempfile::tempdir().unwrap();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    let db = Db::open(&from, options()).unwrap();
+    for (name, rows, bytes) in [("small", 60_000_u32, 100), ("empty", 0, 0), ("large", 60, 50_000)] {
+        let table = db.create_table(name).unwrap();
+        for first in (0..rows).step_by(1000) {
+            let put = |txn: &mut Txn, row: u32| txn.put(&table, &row.to_be_bytes(), &vec![row as u8; bytes]);
+            db.run(|txn| (first..rows.min(first + 1000)).try_for_each(|row| put(txn, row))).unwrap();
+        }
+    }
+    let small = db.open_table("small").unwrap();
+    // Three of four rows go.
+    for row in (0..60_000_u32).filter(|row| row % 4 != 0) {
+        db.run(|txn| txn.delete(&small, &row.to_be_bytes())).unwrap();
+    }
+    db.drop_table("large").unwrap();
+    let large = db.create_table("large").unwrap();
+    db.run(|txn| txn.put(&large, b"one", &[7; 30_000])).unwrap();
+
+    let target = Db::open(&to, options()).unwrap();
+    let expected = contents(&db.snapshot().unwrap());
+    let mut calls = 0;
+    let copied = db.compact_into(&target, |_| calls += 1).unwrap();
+    assert_eq!((copied.tables, copied.records), (3, 15_001));
+    assert!(calls > 10, "{calls}");
+    assert!(contents(&target.snapshot().unwrap()) == expected);
+    let report = target.check().unwrap();
+    assert!(report.is_ok(), "{:?}", report.problems);
+    // A target in use is refused.
+    let again = db.compact_into(&target, |_| {});
+    assert!(matches!(&again, Err(Error::TableNotEmpty { name }) if name == "empty"), "{again:?}");
+    db.close().unwrap();
+    target.close().unwrap();
+    let size = |dir: &std::path::Path| dir.join("data").metadata().unwrap().len();
+    let live: usize =
+        expected.iter().flat_map(|(_, records)| records).map(|(key, value)| key.len() + value.len()).sum();
+    assert!(size(&to) < size(&from) / 2, "{} became {}", size(&from), size(&to));
+    // The file grows by up to a mebibyte at once.
+    assert!(size(&to) < live as u64 * 6 / 5 + (1 << 20), "{live} bytes of records became {}", size(&to));
+}
+
+/// What is committed while a copy is made is not in it.
+#[test]
+fn a_copy_shows_one_moment() {
+    let (db, target) = (Db::in_memory(options()).unwrap(), Db::in_memory(options()).unwrap());
+    let table = db.create_table("t").unwrap();
+    db.run(|txn| (0..5000_u32).try_for_each(|row| txn.put(&table, &row.to_be_bytes(), &[0; 8]))).unwrap();
+    let mut is_first = true;
+    let copied = db.compact_into(&target, |_| {
+        if std::mem::take(&mut is_first) {
+            let late = db.create_table("late").unwrap();
+            db.run(|txn| txn.put(&late, b"key", b"value")).unwrap();
+            db.run(|txn| (0..6000_u32).try_for_each(|row| txn.put(&table, &row.to_be_bytes(), &[1; 8]))).unwrap();
+        }
+    });
+    assert_eq!(copied.unwrap().records, 5000);
+    let found = contents(&target.snapshot().unwrap());
+    assert_eq!(found.len(), 1);
+    assert!(found[0].1.len() == 5000 && found[0].1.iter().all(|(_, value)| value == &[0; 8]));
+}
+
+#[test]
+fn without_versions_there_is_no_snapshot_to_copy() {
+    let db = Db::in_memory(Options { snapshots: false, ..options() }).unwrap();
+    let target = Db::in_memory(options()).unwrap();
+    let copied = db.compact_into(&target, |_| {});
+    assert!(matches!(copied, Err(Error::InvalidOption { option: "snapshots", .. })), "{copied:?}");
+}
