@@ -244,8 +244,11 @@ const SMALL_PCM_BYTES: u64 = 4 << 20;
 /// Pages of a tier in memory.
 const TIER_PAGES: usize = 80;
 
+/// The same for `pcm-basic`, whose log has at most nine tenths of the memory.
+const PCM_BASIC_PAGES: usize = 140;
+
 /// Bytes of the ring of `pcm-basic`: some scripts have long transactions.
-const STAYING_RING: u64 = 4 << 20;
+const STAYING_RING: u64 = 8 << 20;
 
 /// Bytes of a heap: images of it are copied often.
 const HEAP_BYTES: u64 = 6 << 20;
@@ -289,8 +292,8 @@ impl World {
         let memories = match end {
             LogEnd::Files => Vec::new(),
             LogEnd::Ring(domain) => (0..logs).map(|_| SimMemory::with_power(bytes, domain, power_of(&disk))).collect(),
-            LogEnd::Tier(domain) => vec![SimMemory::with_power(tier_bytes(), domain, power_of(&disk))],
-            LogEnd::PcmBasic(domain) => [tier_bytes(), HEADER_BYTES + STAYING_RING]
+            LogEnd::Tier(domain) => vec![SimMemory::with_power(tier_bytes(TIER_PAGES), domain, power_of(&disk))],
+            LogEnd::PcmBasic(domain) => [tier_bytes(PCM_BASIC_PAGES), HEADER_BYTES + STAYING_RING]
                 .map(|bytes| SimMemory::with_power(bytes, domain, power_of(&disk)))
                 .to_vec(),
             LogEnd::Heap(kind) => {
@@ -432,8 +435,8 @@ impl World {
     }
 }
 
-fn tier_bytes() -> u64 {
-    (BLOCK_SIZE + TIER_PAGES * PAGE_SIZE) as u64
+fn tier_bytes(pages: usize) -> u64 {
+    (BLOCK_SIZE + pages * PAGE_SIZE) as u64
 }
 
 /// Returns these options for the preset `pcm-basic`, without those that it decides.
