@@ -20,7 +20,7 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
-    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let db = duramen::Db::in_memory(duramen::Options { snapshots: true, ..duramen::Options::small() })?;
     /// # let table = db.table("t")?;
     /// # db.run(|txn| txn.put(&table, b"key", b"value"))?;
     /// # let target = duramen::Db::in_memory(duramen::Options::small())?;
