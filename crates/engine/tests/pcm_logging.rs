@@ -188,6 +188,31 @@ fn a_transaction_that_is_too_long_is_refused_and_rolled_back() {
     assert!(db.check().unwrap().is_ok());
 }
 
+/// Regression: the rollback of a transaction that had changed nearly all pages of a large PCM found
+/// no slots for the batches in which a small pool writes them, and poisoned the database.
+#[test]
+fn a_transaction_over_all_of_a_large_pcm_is_rolled_back() {
+    let memory = SimMemory::new(8 * MIB, Domain::DurableCache);
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory, Barriers::Fewest)).unwrap();
+    let table = db.create_table("t").unwrap();
+    let keys = || (0..6000_u32).map(u32::to_be_bytes);
+    // Five rows in a leaf.
+    for key in keys() {
+        db.run(|txn| txn.put(&table, &key, &[1; 1500])).unwrap();
+    }
+    for rounds in 0..2 {
+        let mut txn = db.begin();
+        let refused = keys().step_by(4).find_map(|key| txn.update(&table, &key, &[2; 1500]).err());
+        assert!(matches!(&refused, Some(Error::Full { reason }) if reason.contains("PCM")), "{refused:?}");
+        txn.abort().unwrap();
+        let mut txn = db.begin();
+        assert!(keys().all(|key| txn.get(&table, &key).unwrap().unwrap() == [1; 1500]));
+        txn.commit().unwrap();
+        db.run(|txn| txn.put(&table, b"key", &[rounds])).unwrap();
+    }
+    assert!(db.check().unwrap().is_ok());
+}
+
 /// A transaction that writes much more than the PCM holds, in large values, is none that is too
 /// long: only pages with records have to stay.
 #[test]

@@ -173,6 +173,12 @@ impl PcmPages {
         self.pcm.slots()
     }
 
+    /// Returns how many new slots a write needs at most before it frees the old ones, but for a
+    /// page with covers that take more by themselves.
+    pub(crate) fn at_once(&self) -> usize {
+        (self.pcm.slots() as usize / 16).clamp(AT_ONCE, BATCH_PAGES)
+    }
+
     /// Returns the counters.
     pub(crate) fn metrics(&self) -> PcmMetrics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -239,8 +245,7 @@ impl PcmPages {
 
     /// Returns how many of the images are written at once: a small region takes them in parts.
     fn part_of(&self, images: &[Image<'_>]) -> usize {
-        let most = (self.pcm.slots() as usize / 16).max(AT_ONCE);
-        let mut slots = 0;
+        let (most, mut slots) = (self.at_once(), 0);
         let fitting = images.iter().take_while(|image| {
             slots += 1 + image.more();
             slots <= most

@@ -105,6 +105,11 @@ impl Map {
         self.current.len()
     }
 
+    /// Returns the number of slots that are not unreadable.
+    pub(super) fn usable(&self) -> usize {
+        self.current.len() + self.free.len()
+    }
+
     /// Returns the number of free slots.
     pub(super) fn free(&self) -> usize {
         self.free.len()

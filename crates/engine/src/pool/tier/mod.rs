@@ -63,6 +63,7 @@ use duramen_sync::{Mutex, MutexGuard};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
 use super::batch::{BATCH_PAGES, Batch};
+use super::error::Damage;
 use super::file_pages::FilePages;
 use super::page_store::{PageStore, PageTier, PageWriter, WalRule};
 use super::{PoolError, Stamp};
@@ -316,7 +317,13 @@ impl PageWriter for TieredPages {
         }
         batch.seal(self.file.database());
         // A small tier takes a batch in parts.
-        let at_once = BATCH_PAGES.min(self.slots.count() as usize / 2);
+        let usable = self.map.lock().usable();
+        let at_once = BATCH_PAGES.min(usable.div_ceil(2));
+        if at_once == 0 {
+            let (file, defect) = (self.slots.path(), "no slot of the page tier could be read".to_owned());
+            let page = batch.pages().next().map_or(PageId::ZERO, |(page, _)| page);
+            return Err(PoolError::Corrupt { page, defect, damage: Damage::Other, file, offset: 0 });
+        }
         let pages: Vec<(PageId, &[u8])> = batch.sealed().collect();
         for part in pages.chunks(at_once) {
             {

@@ -8,8 +8,8 @@
 //! of six.
 //!
 //! Only the tier writes to the data file, one batch at a time, so what is read there stays as it is
-//! until it is written again. A page between that is damaged or unreadable, or that nobody has
-//! written yet, is left out, and the write has two parts.
+//! until it is written again. A page between that is damaged, outdated or unreadable, or that
+//! nobody has written yet, is left out, and the write has two parts.
 
 use duramen_io::AlignedBuf;
 use duramen_types::{PAGE_SIZE, PageId};
@@ -47,7 +47,9 @@ impl TieredPages {
                     batch.push(page, bytes.next().expect("there are bytes of each page"));
                 } else if is_read {
                     let present = &around[at * PAGE_SIZE..][..PAGE_SIZE];
-                    if self.verify_own(page, present).is_ok() {
+                    // Not older than recorded: the page of a slot that has decayed is, and so is
+                    // one whose write was lost. Writing that again would record the older version.
+                    if self.file.verify(page, true, present).is_ok() {
                         batch.push(page, present);
                     }
                 }

@@ -2,7 +2,7 @@
 //! syncs, is tested on a file.
 
 use duramen_io::{AlignedBuf, CrashChoice, Fault};
-use duramen_types::{PAGE_SIZE, PageId};
+use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
 use super::*;
 use crate::page::{self, DatabaseTag};
@@ -70,6 +70,38 @@ fn neighbours_leave_together() {
             assert_eq!(page::gsn(&bytes).get(), version(&tier, page), "{on:?}: page {page} has left");
         }
         tier.read(PageId::new(58), false, &mut AlignedBuf::zeroed(PAGE_SIZE)).unwrap_err();
+    }
+}
+
+/// The newest version of a page is in a slot that has decayed, and an older one in the data file,
+/// between pages that leave.
+///
+/// Regression: the older one was written again, and counted from then on.
+#[test]
+fn an_older_version_between_pages_that_leave_does_not_count() {
+    for on in MEDIA {
+        let ground = Ground::new(17, on);
+        ground.run.set(16);
+        {
+            let tier = ground.tier(32);
+            write(&tier, (32..48).map(|page| (page, 1)));
+            (100..140).for_each(|page| write(&tier, [(page, 1)]));
+            assert_eq!(tier.slot(PageId::new(40)), None);
+            tier.write_versions().unwrap();
+        }
+        // What this process writes is behind the log's end at its beginning.
+        *ground.log_end.borrow_mut() = Gsn::new(2);
+        let tier = ground.tier(32);
+        write(&tier, [(36, 5), (40, 5), (44, 5)]);
+        decay(&tier, &ground, 40);
+        (140..190).for_each(|page| write(&tier, [(page, 5)]));
+        assert_eq!((tier.slot(PageId::new(36)), tier.slot(PageId::new(44))), (None, None));
+        tier.write_versions().unwrap();
+        drop(tier);
+        *ground.log_end.borrow_mut() = Gsn::MAX;
+        let tier = ground.tier(32);
+        assert_eq!((version(&tier, 36), version(&tier, 44)), (5, 5));
+        tier.read(PageId::new(40), false, &mut AlignedBuf::zeroed(PAGE_SIZE)).unwrap_err();
     }
 }
 

@@ -35,7 +35,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::atomic::{AtomicI64, Ordering};
 use duramen_sync::{Arc, Backoff, Mutex, OnceLock};
 use duramen_types::{Gsn, LogAddress, PageId, TxnId, planted};
 use duramen_wal::NewRecord;
@@ -58,9 +58,9 @@ const TXN_STEP: u64 = 65_536;
 /// has less.
 const STEP: u64 = 64 << 10;
 
-/// Slots that nobody reserves: pages that are being written need new ones before they leave the
-/// old ones, and structure changes may move covers to more pages.
-const UNRESERVED: u64 = 32;
+/// Slots that nobody reserves, besides those that a write needs before it frees the old ones:
+/// structure changes may move covers to more pages.
+const UNRESERVED: u64 = 24;
 
 /// PCMLogging.
 #[derive(Debug)]
@@ -72,8 +72,9 @@ pub(crate) struct PcmLogging {
     txns: Box<[Mutex<Txn>]>,
     /// Entries that no transaction has.
     free: Mutex<Vec<u32>>,
-    /// Bytes of slots that are not reserved, divided by `scale`.
-    space: AtomicU64,
+    /// Bytes of slots that are not reserved, divided by `scale`. Below zero when structure changes
+    /// have moved covers to more pages than there is space for.
+    space: AtomicI64,
     all_space: u64,
     scale: u64,
     /// Held by the thread that makes transaction ids available.
@@ -89,8 +90,9 @@ struct Txn {
     /// Pages that it has changed, and the bytes of its covers in each.
     pages: HashMap<PageId, usize>,
     covered: Vec<Covered>,
-    /// Its deferred frees.
+    /// Its deferred frees, and the bytes that they take.
     frees: Vec<Vec<u8>>,
+    free_bytes: usize,
     /// The slots of its deferred frees, once it has committed.
     garbage: Vec<Slot>,
     /// Space that it has taken.
@@ -106,7 +108,8 @@ impl PcmLogging {
         losers: &[(TxnId, Loser)],
         winners: &[(TxnId, Winner)],
     ) -> Self {
-        let bytes = u64::from(pages.slots()).saturating_sub(UNRESERVED) * SLOT_BYTES as u64;
+        let unreserved = UNRESERVED + pages.at_once() as u64;
+        let bytes = u64::from(pages.slots()).saturating_sub(unreserved) * SLOT_BYTES as u64;
         // Each transaction under way has at least one step, so that there are never more of them
         // than entries. Entry 0 is that of structure changes.
         let most = u64::from(ENTRIES - 1) * STEP;
@@ -145,7 +148,7 @@ impl PcmLogging {
             pool,
             txns,
             free: Mutex::new(free),
-            space: AtomicU64::new(space),
+            space: AtomicI64::new(space.cast_signed()),
             all_space,
             scale,
             ids,
@@ -169,14 +172,14 @@ impl PcmLogging {
         self.failure.get_or_init(|| reason);
     }
 
-    /// Makes a structure change durable, as one; returns the space that transactions take for the
-    /// covers that it has moved to other pages.
-    fn change_structure(&self, pages: &[Exclusive<'_>]) -> u64 {
+    /// Makes a structure change durable, as one. The transactions whose covers it has moved to
+    /// other pages take the space for them, which nobody has reserved.
+    fn change_structure(&self, pages: &[Exclusive<'_>]) {
         if let [page] = pages
             && page::page_type(page) == Some(PageType::Leaf)
         {
             // A ghost is removed. If a crash brings it back, it is removed later.
-            return 0;
+            return;
         }
         let tag = DatabaseTag::of(&self.pcm.database());
         let seal = |page: &Exclusive<'_>| {
@@ -195,7 +198,6 @@ impl PcmLogging {
         if let Err(error) = self.pages.write_together(&images) {
             self.fail(error);
         }
-        let mut bytes = 0;
         for image in images {
             for xid in &image.covers.xids {
                 let mut txn = self.txns[xid.entry() as usize].lock();
@@ -204,11 +206,10 @@ impl PcmLogging {
                     let taken = self.scaled(slots_with(covers) * SLOT_BYTES as u64);
                     txn.pages.insert(image.page, covers);
                     txn.taken += taken;
-                    bytes += taken;
+                    self.space.fetch_sub(taken.cast_signed(), Ordering::AcqRel);
                 }
             }
         }
-        bytes
     }
 
     /// Notes what a transaction has changed; returns the space that this takes.
@@ -219,7 +220,8 @@ impl PcmLogging {
         if change.record.kind == Kind::Compensation as u8 {
             if pages.is_empty() {
                 // It cancels the latest deferred free.
-                txn.frees.pop();
+                let cancelled = txn.frees.pop();
+                txn.free_bytes -= cancelled.map_or(0, |free| free.len() + 1);
             }
             let is_free = |covered: &Covered| match covered {
                 Covered::Key(..) => false,
@@ -230,7 +232,8 @@ impl PcmLogging {
                 }
             };
             // Another transaction may allocate the page now.
-            if let Some(at) = txn.covered.iter().rposition(is_free) {
+            let has_bitmap = pages.iter().any(|page| page::page_type(page) == Some(PageType::Bitmap));
+            if has_bitmap && let Some(at) = txn.covered.iter().rposition(is_free) {
                 let covered = txn.covered.swap_remove(at);
                 self.pages.covers.forget(xid, &covered);
             }
@@ -288,12 +291,14 @@ impl PcmLogging {
         }
         txn.pages.clear();
         txn.frees.clear();
+        txn.free_bytes = 0;
         if !garbage.is_empty() {
-            txn.garbage = garbage;
             // It keeps its entry when it gives back its reservation.
-            let more = STEP.saturating_sub(txn.taken);
-            txn.taken += more;
-            return more;
+            let kept = STEP.max(self.scaled((garbage.len() * SLOT_BYTES) as u64));
+            txn.garbage = garbage;
+            let before = std::mem::replace(&mut txn.taken, kept);
+            self.unreserve_unused(before.saturating_sub(kept));
+            return kept.saturating_sub(before);
         }
         let taken = std::mem::take(&mut txn.taken);
         drop(txn);
@@ -327,7 +332,10 @@ impl StorageScheme for PcmLogging {
             page::set_gsn(&mut page.page_mut(), gsn);
         }
         let bytes = match home {
-            None => self.change_structure(pages),
+            None => {
+                self.change_structure(pages);
+                0
+            }
             Some(home) => self.change_of(home, change, pages),
         };
         Recorded { gsn, address: LogAddress::ZERO, bytes }
@@ -335,9 +343,10 @@ impl StorageScheme for PcmLogging {
 
     fn note(&self, home: Home, record: NewRecord<'_>) -> Recorded {
         let mut txn = self.txn(home).lock();
-        let before = txn.frees.iter().map(|free| free.len() + 1).sum::<usize>() / SLOT_BYTES;
+        let before = txn.free_bytes / SLOT_BYTES;
+        txn.free_bytes += record.payload.len() + 1;
         txn.frees.push(record.payload.to_vec());
-        let after = txn.frees.iter().map(|free| free.len() + 1).sum::<usize>() / SLOT_BYTES;
+        let after = txn.free_bytes / SLOT_BYTES;
         let is_first = txn.frees.len() == 1;
         let slots = u64::from(is_first) + (after - before) as u64;
         let bytes = self.scaled(slots * SLOT_BYTES as u64);
@@ -408,13 +417,14 @@ impl StorageScheme for PcmLogging {
     }
 
     fn reserve(&self, bytes: u64) -> Result<()> {
-        let taken = self.space.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |space| space.checked_sub(bytes));
+        let less = |space: i64| space.checked_sub_unsigned(bytes).filter(|space| *space >= 0);
+        let taken = self.space.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
         taken.map(drop).map_err(|space| {
             let reason = format!(
                 "the PCM `{}` has {} slots, and transactions under way need {} % of them; end some, or make it larger",
                 self.pcm.location(),
                 self.pages.slots(),
-                100 * (self.all_space - space) / self.all_space.max(1)
+                100 * self.all_space.saturating_sub_signed(space) / self.all_space.max(1)
             );
             Error::Full { reason }
         })
@@ -429,7 +439,7 @@ impl StorageScheme for PcmLogging {
     fn unreserve(&self, _bytes: u64) {}
 
     fn unreserve_unused(&self, bytes: u64) {
-        self.space.fetch_add(bytes, Ordering::AcqRel);
+        self.space.fetch_add(bytes.cast_signed(), Ordering::AcqRel);
     }
 
     /// The pages of changes that no transaction owns can leave the region at once.
@@ -462,7 +472,7 @@ impl StorageScheme for PcmLogging {
     }
 
     fn lacks_space(&self) -> bool {
-        self.space.load(Ordering::Relaxed) < self.all_space / 2
+        self.space.load(Ordering::Relaxed) < self.all_space.cast_signed() / 2
     }
 
     fn failure(&self) -> Option<String> {

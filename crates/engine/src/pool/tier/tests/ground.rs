@@ -19,13 +19,14 @@ pub(super) const MEDIA: [OnWhat; 3] = [None, Some(Domain::DurableCache), Some(Do
 /// Slots that the memory has room for.
 const MOST_SLOTS: u64 = 40;
 
-/// A log that hardens at once, and whose end is far.
+/// A log that hardens at once, and ends here.
 #[derive(Debug)]
-pub(super) struct NoLog;
+pub(super) struct NoLog(Gsn);
 
 impl NoLog {
+    /// Returns the rule of a log whose end is far.
     pub(super) fn rule() -> Arc<dyn WalRule> {
-        Arc::new(Self)
+        Arc::new(Self(Gsn::MAX))
     }
 }
 
@@ -35,7 +36,7 @@ impl WalRule for NoLog {
     }
 
     fn end(&self) -> Gsn {
-        Gsn::MAX
+        self.0
     }
 }
 
@@ -59,6 +60,8 @@ pub(super) struct Ground {
     is_new: std::cell::Cell<bool>,
     /// Pages that leave together.
     pub(super) run: std::cell::Cell<u32>,
+    /// Where the log ends when a tier is opened.
+    pub(super) log_end: std::cell::RefCell<Gsn>,
 }
 
 impl Ground {
@@ -67,7 +70,7 @@ impl Ground {
         let bytes = BLOCK_SIZE as u64 + MOST_SLOTS * PAGE_SIZE as u64;
         let power = || Some(Arc::new(DiskPower(disk.clone())) as Arc<dyn Power>);
         let memory = on.map(|domain| SimMemory::with_power(bytes, domain, power()));
-        Self { disk, memory, is_new: true.into(), run: 1.into() }
+        Self { disk, memory, is_new: true.into(), run: 1.into(), log_end: Gsn::MAX.into() }
     }
 
     pub(super) fn open(&self, name: &str) -> Arc<dyn File> {
@@ -99,7 +102,14 @@ impl Ground {
         data.allocate(401 * PAGE_SIZE as u64).unwrap();
         let versions = Versions::open(self.open("versions"), [3; 16], data.len().unwrap()).unwrap();
         let tag = DatabaseTag::of(&[3; 16]);
-        let file = FilePages::new(data, tag, Some(self.open("doublewrite")), Some(versions), NoLog::rule()).unwrap();
+        let file = FilePages::new(
+            data,
+            tag,
+            Some(self.open("doublewrite")),
+            Some(versions),
+            Arc::new(NoLog(*self.log_end.borrow())),
+        )
+        .unwrap();
         self.disk.sync_directory("").unwrap();
         TieredPages::new(file, tier, self.run.get()).unwrap()
     }
@@ -142,7 +152,7 @@ impl Ground {
         };
         let power = || Some(Arc::new(DiskPower(disk.clone())) as Arc<dyn Power>);
         let memory = self.memory.as_ref().map(|memory| memory.crash_image(survivors, power()));
-        let image = Self { disk, memory, is_new: false.into(), run: self.run.clone() };
+        let image = Self { disk, memory, is_new: false.into(), run: self.run.clone(), log_end: self.log_end.clone() };
         if let Some(area) = FoundArea::read(&*image.open("doublewrite")).unwrap() {
             area.put_back(&*image.open("data"), &*image.open("doublewrite")).unwrap();
         }
