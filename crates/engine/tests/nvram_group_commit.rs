@@ -1,5 +1,8 @@
 //! NVRAM group commit: batches of transactions in a heap in persistent memory.
 
+#[path = "common/every_scheme.rs"]
+mod every_scheme;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -84,27 +87,7 @@ fn large_values_dropped_tables_and_savepoints_work() {
     let memory = SimMemory::new(16 * MIB, Domain::VolatileCache);
     let disk = SimDisk::new(1);
     let db = Db::open_on(Arc::new(disk), in_memory(&memory)).unwrap();
-    let table = db.create_table("t").unwrap();
-    let large = vec![7; 100_000];
-    let mut txn = db.begin();
-    txn.put(&table, b"large", &large).unwrap();
-    let savepoint = txn.savepoint();
-    for number in 0..300_u32 {
-        txn.put(&table, &number.to_be_bytes(), &[1; 100]).unwrap();
-    }
-    txn.rollback_to(&savepoint).unwrap();
-    txn.put(&table, b"small", b"value").unwrap();
-    txn.rollback_to(&savepoint).unwrap();
-    txn.put(&table, b"kept", b"value").unwrap();
-    txn.commit().unwrap();
-    let mut txn = db.begin();
-    assert_eq!(txn.get(&table, b"large").unwrap().unwrap(), large);
-    assert_eq!(txn.scan(&table, ..).count(), 2);
-    txn.delete(&table, b"large").unwrap();
-    txn.commit().unwrap();
-    db.drop_table("t").unwrap();
-    let report = db.check().unwrap();
-    assert!(report.is_ok(), "{:?}", report.problems);
+    every_scheme::work_with_large_values(&db);
     db.close().unwrap();
 }
 

@@ -1,7 +1,6 @@
 //! A disk with one arm: random writes take additional time, one after another. It stands for a slow
 //! disk, or a remote one, under a database whose cost is random writes of pages.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,8 @@ use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Mutex, thread};
 use duramen_types::BLOCK_SIZE;
 
-use crate::disk::{Disk, DiskCounters, DiskLock, File, OpenMode, Result};
+use crate::disk::{Disk, File};
+use crate::layer::{Before, Layer, LayerFile};
 
 /// Another disk, on which each random write takes a time longer, and no two of them at once.
 ///
@@ -62,137 +62,45 @@ impl ArmDisk {
     }
 }
 
-impl Disk for ArmDisk {
-    fn handle(&self) -> Arc<dyn Disk> {
-        Arc::new(self.clone())
+impl Layer for ArmDisk {
+    fn inner(&self) -> &dyn Disk {
+        &*self.inner
     }
 
-    fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
-        let inner = self.inner.open(name, mode)?;
-        Ok(Arc::new(ArmFile { inner, arm: Arc::clone(&self.arm), end: AtomicU64::new(0) }))
-    }
-
-    fn exists(&self, name: &str) -> Result<bool> {
-        self.inner.exists(name)
-    }
-
-    fn list(&self, directory: &str) -> Result<Vec<String>> {
-        self.inner.list(directory)
-    }
-
-    fn create_directory(&self, name: &str) -> Result<()> {
-        self.inner.create_directory(name)
-    }
-
-    fn remove(&self, name: &str) -> Result<()> {
-        self.inner.remove(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn sync_directory(&self, directory: &str) -> Result<()> {
-        self.inner.sync_directory(directory)
-    }
-
-    fn lock(&self) -> Result<DiskLock> {
-        self.inner.lock()
-    }
-
-    fn verify_home(&self) -> Result<()> {
-        self.inner.verify_home()
-    }
-
-    fn counters(&self) -> DiskCounters {
-        self.inner.counters()
-    }
-
-    fn backend(&self) -> &'static str {
-        self.inner.backend()
-    }
-
-    fn location(&self) -> String {
-        self.inner.location()
-    }
-
-    fn directory(&self) -> Option<PathBuf> {
-        self.inner.directory()
+    fn over(&self, _: &str, file: Arc<dyn File>) -> Arc<dyn File> {
+        let before = OnArm { arm: Arc::clone(&self.arm), end: AtomicU64::new(0) };
+        Arc::new(LayerFile { inner: file, before })
     }
 }
 
+/// A file on the disk.
 #[derive(Debug)]
-struct ArmFile {
-    inner: Arc<dyn File>,
+struct OnArm {
     arm: Arc<Arm>,
     /// Where the latest write ended.
     end: AtomicU64,
 }
 
-impl ArmFile {
-    /// Returns whether a write of `bytes` at `offset` is random, and notes where it ends.
-    fn is_random(&self, offset: u64, bytes: usize) -> bool {
-        let before = self.end.swap(offset + bytes as u64, Ordering::Relaxed);
+impl OnArm {
+    /// Returns whether a write of `len` bytes at `offset` is random, and notes where it ends.
+    fn is_random(&self, offset: u64, len: usize) -> bool {
+        let before = self.end.swap(offset + len as u64, Ordering::Relaxed);
         !(before.saturating_sub(BLOCK_SIZE as u64)..=before).contains(&offset)
-    }
-
-    fn pass(&self, parts: &[&[u8]], offset: u64) {
-        let bytes = parts.iter().map(|part| part.len()).sum();
-        self.arm.pass(self.is_random(offset, bytes).into());
     }
 }
 
-impl File for ArmFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.inner.read_at(buf, offset)
+impl Before for OnArm {
+    fn write(&self, offset: u64, len: usize) {
+        self.arm.pass(self.is_random(offset, len).into());
     }
 
-    fn read_batch(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
-        self.inner.read_batch(reads)
+    fn durable_write(&self, offset: u64, len: usize) {
+        self.write(offset, len);
     }
 
-    fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
-        self.pass(parts, offset);
-        self.inner.write_at(parts, offset)
-    }
-
-    fn write_durable(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
-        self.pass(parts, offset);
-        self.inner.write_durable(parts, offset)
-    }
-
-    fn write_batch(&self, writes: &[(u64, &[u8])]) -> Result<()> {
+    fn batch(&self, writes: &[(u64, &[u8])]) {
         let random = writes.iter().filter(|(offset, bytes)| self.is_random(*offset, bytes.len())).count();
         self.arm.pass(random as u64);
-        self.inner.write_batch(writes)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
-    fn allocate(&self, len: u64) -> Result<()> {
-        self.inner.allocate(len)
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn verify_name(&self) -> Result<()> {
-        self.inner.verify_name()
-    }
-
-    fn lock(&self) -> Result<()> {
-        self.inner.lock()
-    }
-
-    fn path(&self) -> String {
-        self.inner.path()
     }
 }
 
@@ -201,7 +109,7 @@ mod tests {
     use duramen_sync::clock::Instant;
 
     use super::*;
-    use crate::{AlignedBuf, SimDisk};
+    use crate::{AlignedBuf, OpenMode, SimDisk};
 
     #[test]
     fn only_random_writes_take_longer() {

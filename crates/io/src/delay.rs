@@ -2,7 +2,6 @@
 //! affects a database (Aether, sections 3 and 4, varies it from 0 to 10 ms), and lets tests keep a
 //! commit in flight for a while.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::thread;
 
-use crate::disk::{Disk, DiskCounters, DiskLock, File, OpenMode, Result};
+use crate::disk::{Disk, File};
+use crate::layer::{Before, Layer, LayerFile};
 
 /// Approximate delay with which the system's clock wakes sleeping threads. The thread spins for
 /// this last part of a latency.
@@ -61,131 +61,33 @@ impl DelayDisk {
     }
 }
 
-impl Disk for DelayDisk {
-    fn handle(&self) -> Arc<dyn Disk> {
-        Arc::new(self.clone())
+impl Layer for DelayDisk {
+    fn inner(&self) -> &dyn Disk {
+        &*self.inner
     }
 
-    fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>> {
-        let inner = self.inner.open(name, mode)?;
+    fn over(&self, name: &str, file: Arc<dyn File>) -> Arc<dyn File> {
         if !name.starts_with(&self.directory) {
-            return Ok(inner);
+            return file;
         }
-        Ok(Arc::new(DelayFile { inner, latency: Arc::clone(&self.latency) }))
-    }
-
-    fn exists(&self, name: &str) -> Result<bool> {
-        self.inner.exists(name)
-    }
-
-    fn list(&self, directory: &str) -> Result<Vec<String>> {
-        self.inner.list(directory)
-    }
-
-    fn create_directory(&self, name: &str) -> Result<()> {
-        self.inner.create_directory(name)
-    }
-
-    fn remove(&self, name: &str) -> Result<()> {
-        self.inner.remove(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn sync_directory(&self, directory: &str) -> Result<()> {
-        self.inner.sync_directory(directory)
-    }
-
-    fn lock(&self) -> Result<DiskLock> {
-        self.inner.lock()
-    }
-
-    fn verify_home(&self) -> Result<()> {
-        self.inner.verify_home()
-    }
-
-    fn counters(&self) -> DiskCounters {
-        self.inner.counters()
-    }
-
-    fn backend(&self) -> &'static str {
-        self.inner.backend()
-    }
-
-    fn location(&self) -> String {
-        self.inner.location()
-    }
-
-    fn directory(&self) -> Option<PathBuf> {
-        self.inner.directory()
+        Arc::new(LayerFile { inner: file, before: Arc::clone(&self.latency) })
     }
 }
 
-#[derive(Debug)]
-struct DelayFile {
-    inner: Arc<dyn File>,
-    latency: Arc<Latency>,
-}
-
-impl File for DelayFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.inner.read_at(buf, offset)
+impl Before for Arc<Latency> {
+    fn durable_write(&self, _: u64, _: usize) {
+        self.pass();
     }
 
-    fn read_batch(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
-        self.inner.read_batch(reads)
-    }
-
-    fn write_at(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
-        self.inner.write_at(parts, offset)
-    }
-
-    fn write_durable(&self, parts: &[&[u8]], offset: u64) -> Result<()> {
-        // Before the write: until the time is over, nothing is durable.
-        self.latency.pass();
-        self.inner.write_durable(parts, offset)
-    }
-
-    fn write_batch(&self, writes: &[(u64, &[u8])]) -> Result<()> {
-        self.inner.write_batch(writes)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.latency.pass();
-        self.inner.sync()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
-    fn allocate(&self, len: u64) -> Result<()> {
-        self.inner.allocate(len)
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn verify_name(&self) -> Result<()> {
-        self.inner.verify_name()
-    }
-
-    fn lock(&self) -> Result<()> {
-        self.inner.lock()
-    }
-
-    fn path(&self) -> String {
-        self.inner.path()
+    fn sync(&self) {
+        self.pass();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AlignedBuf, SimDisk};
+    use crate::{AlignedBuf, OpenMode, SimDisk};
 
     #[test]
     fn only_durable_writes_of_the_directory_take_longer() {

@@ -58,6 +58,7 @@ mod counters;
 mod delay;
 mod disk;
 mod huge_pages;
+mod layer;
 mod memory;
 mod real;
 mod sim;
