@@ -80,6 +80,8 @@ probes! {
     GapLockedAgain,
     /// A scan locked its table as a whole.
     ScanEscalated,
+    /// A read locked the table: it stepped over too many empty leaves to see them at one moment.
+    TableLockedForLeaves,
     /// An insertion waited for the lock on its gap.
     InsertionWaitedForGap,
     /// An optimistic read was invalid and started over.

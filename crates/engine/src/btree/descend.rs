@@ -144,42 +144,69 @@ impl Store {
 
     /// Looks up `key` as [`Self::lookup`] does. If nothing (not even a ghost) is there, also
     /// returns the next key above it: the key whose gap lock protects the absence.
+    ///
+    /// Returns none where so many empty leaves lie between them that they cannot be seen at one
+    /// moment ([`TooFar`]).
     pub(crate) fn lookup_or_next(
         &self,
         tree: Tree,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> Result<(Lookup, Neighbour), PoolError> {
+    ) -> Result<Option<(Lookup, Neighbour)>, PoolError> {
+        let mut too_far = TooFar::new();
         retry(|| {
             let leaf = self.leaf(tree, key)?;
             let node = Node(leaf.page());
             let found = look(&node, key, value);
             if found != Lookup::Absent {
                 leaf.validate()?;
-                return Ok((found, None));
+                return Ok(Some((found, None)));
             }
-            let mut next = Vec::new();
             let (slot, _) = node.lower_bound(key);
-            if slot < node.slot_count() {
-                node.key_into(slot, &mut next);
-                leaf.validate()?;
-                return Ok((found, Some(next)));
+            let mut seen = Vec::new();
+            let next = self.key_at_or_above(tree, leaf, slot, &mut seen)?;
+            // Other threads may have inserted keys into these leaves while later ones were read.
+            if seen.iter().all(|leaf| leaf.validate().is_ok()) {
+                return Ok(Some((found, next)));
             }
-            let bounded = node.upper_fence_into(&mut next);
-            leaf.validate()?;
-            let next = if bounded { self.first_key_above(tree, next)? } else { None };
-            // Another thread may have inserted a key into this leaf while the next leaf was read.
-            leaf.validate()?;
-            Ok((found, next))
+            if too_far.is_reached(seen.len()) { Ok(None) } else { Err(Interrupt::Restart) }
         })
     }
 
-    /// Returns the smallest key (ghosts included) above a leaf's upper fence.
-    pub(crate) fn first_key_above(&self, tree: Tree, fence: Vec<u8>) -> Result<Neighbour, Interrupt> {
+    /// Returns the key (ghosts included) at `slot` of a leaf or, if there is none, the first one in
+    /// the leaves above it. Then it adds all these leaves to `seen`.
+    pub(crate) fn key_at_or_above<'s>(
+        &'s self,
+        tree: Tree,
+        leaf: Optimistic<'s>,
+        slot: usize,
+        seen: &mut Vec<Optimistic<'s>>,
+    ) -> Result<Neighbour, Interrupt> {
+        let (node, mut key) = (Node(leaf.page()), Vec::new());
+        if slot < node.slot_count() {
+            node.key_into(slot, &mut key);
+            leaf.validate()?;
+            return Ok(Some(key));
+        }
+        let is_bounded = node.upper_fence_into(&mut key);
+        leaf.validate()?;
+        seen.push(leaf);
+        if is_bounded { self.first_key_above(tree, key, seen) } else { Ok(None) }
+    }
+
+    /// Returns the smallest key (ghosts included) above a leaf's upper fence. Adds all leaves that
+    /// it has read to `seen`.
+    pub(crate) fn first_key_above<'s>(
+        &'s self,
+        tree: Tree,
+        fence: Vec<u8>,
+        seen: &mut Vec<Optimistic<'s>>,
+    ) -> Result<Neighbour, Interrupt> {
         let mut key = fence;
         key.push(0);
         loop {
             let leaf = self.leaf(tree, &key)?;
+            seen.push(leaf);
             let node = Node(leaf.page());
             // An emptied leaf may have been merged with the leaf below the fence: then this leaf
             // holds keys below the fence, too.
@@ -193,6 +220,29 @@ impl Store {
                 return Ok(None);
             }
         }
+    }
+}
+
+/// Notices that a read steps over so many empty leaves in a row that it may never see all of them
+/// at one moment: the first ones leave the pool, or change, before the last one is read. The reader
+/// then locks the table; under that lock it need not see them at one moment.
+#[derive(Debug)]
+pub(crate) struct TooFar {
+    attempts: u32,
+}
+
+impl TooFar {
+    const ATTEMPTS: u32 = 8;
+    const LEAVES: usize = 8;
+
+    pub(crate) fn new() -> Self {
+        Self { attempts: 0 }
+    }
+
+    /// Counts an attempt that failed, and read `leaves`. Returns whether it should be the last.
+    pub(crate) fn is_reached(&mut self, leaves: usize) -> bool {
+        self.attempts += u32::from(leaves > Self::LEAVES);
+        self.attempts >= Self::ATTEMPTS
     }
 }
 

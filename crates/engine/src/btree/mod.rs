@@ -23,7 +23,7 @@ mod structure;
 pub(crate) use build::{NewPages, TreeBuilder};
 pub(crate) use structure::{empty_root, number};
 
-pub(crate) use descend::{Direction, Lookup, Neighbour};
+pub(crate) use descend::{Direction, Lookup, Neighbour, TooFar};
 pub(crate) use steps::{OUT_OF_ORDER, step_down, step_up};
 
 use duramen_sync::Backoff;

@@ -127,11 +127,20 @@ impl Txn {
 
     /// Searches for `key`. If neither a record nor a ghost is there, makes sure that none can be
     /// inserted: locks the gap around the key and searches again, until the gap that it sees is the
-    /// gap that it has locked.
+    /// gap that it has locked. Where too many empty leaves follow the key, it locks the table.
     pub(super) fn look_and_lock_gap(&mut self, tree: Tree, key: &[u8]) -> Result<Option<SlotFlags>> {
+        let table = LockId::table(tree.table);
         loop {
+            let is_locked = self.holds(table, LockMode::Shared);
             let (_, store, context) = self.parts();
-            let (found, next) = store.lookup_or_next(tree, key, &mut context.value)?;
+            if is_locked {
+                return Ok(record_flags(store.lookup(tree, key, &mut context.value)?));
+            }
+            let Some((found, next)) = store.lookup_or_next(tree, key, &mut context.value)? else {
+                reach(Probe::TableLockedForLeaves);
+                self.lock(table, LockMode::Shared)?;
+                continue;
+            };
             if found != Lookup::Absent {
                 return Ok(record_flags(found));
             }

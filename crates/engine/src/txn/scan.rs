@@ -8,14 +8,19 @@
 //!
 //! A serializable scan locks each key, ghosts included, and the gap below it. An ascending scan
 //! also locks the gap that ends the range; a descending scan first locks the gap above the range. A
-//! read-committed scan holds the record locks of a batch only while it reads the batch.
+//! read-committed scan holds the record locks of a batch only while it reads the batch, and
+//! validates only the leaf that the records come from.
 //!
 //! # Escalation
 //! A serializable scan that has locked many records ([`crate::Options::lock_escalation`]) locks the
 //! table as a whole, if no other transaction writes to it at that moment. It then takes no more
 //! locks, and reads a leaf at a time. Otherwise it goes on with keys and gaps, and tries again
-//! after as many records. So it never waits for the lock of the table, and most of a long scan
+//! after as many records. So it does not wait for the lock of the table, and most of a long scan
 //! needs neither time nor memory for locks.
+//!
+//! A scan that again and again steps over many empty leaves in a row, and then finds one of them
+//! changed or out of the pool, does wait for the lock of the table ([`TooFar`]). Under that lock
+//! only ghosts go away, so the leaves need not be seen at one moment.
 //!
 //! # Locked records
 //! A scan that skips locked records reads one record at a time, locks it if the lock is free, and
@@ -33,7 +38,7 @@ use duramen_types::{Gsn, planted};
 use super::Txn;
 use super::key_range::{self, KeyRange};
 use super::read::materialize;
-use crate::btree::{Direction, Neighbour, OUT_OF_ORDER, step_down, step_up};
+use crate::btree::{Direction, Neighbour, OUT_OF_ORDER, TooFar, step_down, step_up};
 use crate::error::Result;
 use crate::lock::{LockId, LockMode};
 use crate::options::Isolation;
@@ -42,6 +47,9 @@ use crate::pool::{Interrupt, Optimistic, broken};
 use crate::record::Tree;
 use crate::storage::catalog::Table;
 use crate::storage::store::Store;
+
+#[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
+mod tests;
 
 /// The most records of one batch.
 const BATCH: usize = 64;
@@ -214,9 +222,10 @@ impl<'t> Scan<'t> {
         }
         let engine = self.txn.engine.clone();
         let table = LockId::table(tree.table);
-        let is_escalated = self.locks_to_the_end() && self.txn.holds(table, self.mode());
+        let mut is_escalated = self.locks_to_the_end() && self.txn.holds(table, self.mode());
         let mut limit = if is_escalated { usize::MAX } else { self.batch };
         let mut backoff = Backoff::new();
+        let mut too_far = TooFar::new();
         while self.ready.is_empty() && !self.finished {
             let mut seen = Vec::new();
             let batch = match self.direction {
@@ -238,7 +247,11 @@ impl<'t> Scan<'t> {
             } else if !is_escalated {
                 momentary = self.lock_batch(tree, &batch)?;
             }
-            let unchanged = planted!(GapTrustedUnseen) || seen.iter().all(|leaf| leaf.validate().is_ok());
+            let unchanged = planted!(GapTrustedUnseen) || {
+                // The last leaf is the one that the records come from.
+                let passed = if self.is_serializable() && !is_escalated { 0 } else { seen.len() - 1 };
+                seen[passed..].iter().all(|leaf| leaf.validate().is_ok())
+            };
             if unchanged {
                 // Any of these transactions may have deleted a record of the range without leaving
                 // a lock behind.
@@ -259,6 +272,11 @@ impl<'t> Scan<'t> {
             if !unchanged {
                 limit = (limit / 2).max(1);
                 backoff.snooze();
+                if self.is_serializable() && !is_escalated && too_far.is_reached(seen.len()) {
+                    reach(Probe::TableLockedForLeaves);
+                    self.txn.lock(table, self.mode())?;
+                    is_escalated = true;
+                }
             }
         }
         Ok(())
@@ -409,7 +427,7 @@ impl<'t> Scan<'t> {
             (None, Bound::Excluded(key)) => (Some(key.clone()), false),
             (None, Bound::Unbounded) => (None, false),
         };
-        let mut boundary_missing = self.position.is_none();
+        let mut boundary_missing = self.position.is_none() && self.is_serializable();
         loop {
             let leaf = match &below {
                 Some(key) => store.leaf(tree, key)?,
@@ -423,10 +441,7 @@ impl<'t> Scan<'t> {
                 }
                 None => node.slot_count(),
             };
-            if boundary_missing {
-                batch.boundary = Some(self.key_above(store, tree, &node, &leaf, slot, seen)?);
-                boundary_missing = false;
-            }
+            let above = slot;
             while slot > 0 && batch.entries.len() < limit && !batch.last {
                 slot -= 1;
                 let entry = read_entry(&node, slot, true);
@@ -440,51 +455,22 @@ impl<'t> Scan<'t> {
             let is_further =
                 |last: &Vec<u8>| below.as_ref().is_none_or(|key| last < key || last == key && include_equal);
             check_order(&leaf, batch.entries.last(), is_further)?;
+            let mut is_passed = false;
             if batch.entries.is_empty() && !batch.last {
                 include_equal = true;
-                batch.last = !step_down(&leaf, &mut below)?;
-                if !batch.last {
-                    seen.push(leaf);
-                    continue;
-                }
+                is_passed = step_down(&leaf, &mut below)?;
+                batch.last = !is_passed;
+            }
+            // On the way to the key above, this leaf may go.
+            if boundary_missing {
+                batch.boundary = Some(store.key_at_or_above(tree, leaf, above, seen)?);
+                boundary_missing = false;
             }
             seen.push(leaf);
-            return Ok(batch);
-        }
-    }
-
-    /// Returns the first key above the range, which is at `slot` of the leaf or in one of the next
-    /// leaves.
-    fn key_above<'s>(
-        &self,
-        store: &'s Store,
-        tree: Tree,
-        node: &Node<impl PageBytes>,
-        leaf: &Optimistic<'s>,
-        slot: usize,
-        seen: &mut Vec<Optimistic<'s>>,
-    ) -> Result<Neighbour, Interrupt> {
-        let mut key = Vec::new();
-        if slot < node.slot_count() {
-            node.key_into(slot, &mut key);
-            leaf.validate()?;
-            return Ok(Some(key));
-        }
-        let mut is_bounded = step_up(leaf, &mut key)?;
-        while is_bounded {
-            let next = store.leaf(tree, &key)?;
-            let node = Node(next.page());
-            let (slot, _) = node.lower_bound(&key);
-            if slot < node.slot_count() {
-                node.key_into(slot, &mut key);
-                next.validate()?;
-                seen.push(next);
-                return Ok(Some(key));
+            if !is_passed {
+                return Ok(batch);
             }
-            is_bounded = step_up(&next, &mut key)?;
-            seen.push(next);
         }
-        Ok(None)
     }
 }
 

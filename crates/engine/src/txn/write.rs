@@ -427,7 +427,7 @@ fn next_key(
     if !node.upper_fence_into(next) {
         return Ok(false);
     }
-    match store.first_key_above(tree, std::mem::take(next))? {
+    match store.first_key_above(tree, std::mem::take(next), &mut Vec::new())? {
         Some(key) => {
             *next = key;
             Ok(true)
