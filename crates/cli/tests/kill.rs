@@ -167,6 +167,8 @@ fn heap_home() -> tempfile::TempDir {
 fn acknowledged_commits_in_a_heap_survive_kills() {
     let is_long = std::env::var_os("DURAMEN_LONG").is_some();
     let kills = if is_long { 200 } else { 12 };
+    // What the clients insert stays, kill after kill.
+    let heap = if is_long { "256" } else { "64" };
     let seed = from_environment("DURAMEN_KILL_SEED", || {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64)
     });
@@ -186,7 +188,7 @@ fn acknowledged_commits_in_a_heap_survive_kills() {
         std::fs::write(&ledger, b"").unwrap();
         let end = kills.min(done + if is_long { 20 } else { 6 });
         while done < end {
-            let mut bench = vec!["bench", "tpcb", "--scheme", scheme, "--domain", domain, "--heap-mb", "64"];
+            let mut bench = vec!["bench", "tpcb", "--scheme", scheme, "--domain", domain, "--heap-mb", heap];
             bench.extend(["--clients", "16", "--seconds", "60", "--scale", "1", "--rows-per-unit", "4000"]);
             bench.extend(["--dir", arg(&dir), "--ledger", arg(&ledger)]);
             let is_in_place = scheme == "in-place";
