@@ -329,6 +329,23 @@ fn a_tier_may_be_in_persistent_memory() {
     check(&Db::open(home.path(), options(None)).unwrap(), 2);
 }
 
+/// Regression: a power cut in the first writing of a header to memory left words of it, which were
+/// taken for something of another's.
+#[test]
+fn a_header_that_was_torn_when_it_was_made_is_written_again() {
+    let (home, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let memory = fast.path().join("memory");
+    for first in [b"DURATIER", &[0; 8]] {
+        let torn = [&first[..], &[0; 16], &[7; 32], &[0; (16 << 10) - 56]].concat();
+        std::fs::write(&memory, torn).unwrap();
+        let home = home.path().join(format!("{}", first[0]));
+        let db = Db::open(&home, options(Some(in_memory(&memory, 40)))).unwrap();
+        write(&db, 1);
+        drop(db);
+        check(&Db::open(&home, options(None)).unwrap(), 1);
+    }
+}
+
 #[test]
 fn memory_that_makes_no_sense_is_refused() {
     let (home, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -349,6 +366,10 @@ fn memory_that_makes_no_sense_is_refused() {
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "nothing was made");
     assert!(!memory.exists());
     std::fs::write(&memory, vec![7; 16 << 10]).unwrap();
+    assert!(reason(home.path(), in_memory(&memory, 40)).contains("in the way"));
+    // Behind a torn header there is nothing.
+    let torn = [&b"DURATIER"[..], &[7; 100], &[0; (16 << 10) - 108]].concat();
+    std::fs::write(&memory, torn).unwrap();
     assert!(reason(home.path(), in_memory(&memory, 40)).contains("in the way"));
     std::fs::remove_file(&memory).unwrap();
     let db = Db::open(home.path(), options(Some(in_memory(&memory, 40)))).unwrap();

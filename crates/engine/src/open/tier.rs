@@ -215,7 +215,8 @@ fn check_unused(occupant: Arc<dyn Medium>, at: &Place) -> Result<()> {
 }
 
 /// Returns whether there are only zeros where a tier is to be made, as there are until it is
-/// complete. A file is replaced, so its beginning is enough.
+/// complete; in memory also a header that was being written. A file is replaced, so its beginning
+/// is enough.
 fn is_blank(occupant: &dyn Medium, at: &Place) -> Result<bool> {
     const CHUNK: u64 = 1 << 20;
     let len = occupant.len()? / BLOCK_SIZE as u64 * BLOCK_SIZE as u64;
@@ -224,6 +225,9 @@ fn is_blank(occupant: &dyn Medium, at: &Place) -> Result<bool> {
     for first in (0..len).step_by(CHUNK as usize) {
         let some = &mut bytes[..CHUNK.min(len - first) as usize];
         occupant.read(&mut [(first, &mut *some)])?;
+        if first == 0 && matches!(at, Place::Memory(_)) {
+            Slots::blank_torn_header(some);
+        }
         if some.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }

@@ -121,6 +121,14 @@ impl FoundTier {
 }
 
 impl Slots {
+    /// Blanks what the first writing of a header to memory may leave: any of its words.
+    pub(crate) fn blank_torn_header(bytes: &mut [u8]) {
+        let first = &bytes[..MAGIC.len()];
+        if first == MAGIC || first.iter().all(|byte| *byte == 0) {
+            bytes[..END].fill(0);
+        }
+    }
+
     /// Returns the number of slots in a tier of so many bytes.
     pub(crate) fn count_in(bytes: u64) -> u32 {
         u32::try_from(bytes.saturating_sub(BLOCK_SIZE as u64) / PAGE_SIZE as u64).unwrap_or(u32::MAX)
