@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
 use duramen::pmem::Domain;
-use duramen::{Barriers, CommitMode, Gsn, InsertDesign, Isolation, Partition, Residence, RestoreTo, Timestamp};
+use duramen::{
+    Barriers, CommitMode, Granularity, Gsn, InsertDesign, Isolation, Partition, Residence, RestoreTo, Timestamp,
+};
 
 use crate::axes;
 use crate::failure::EXIT_CODES;
@@ -156,6 +158,10 @@ pub(crate) struct HeapArgs {
     /// (2), paper (3); may differ from one opening to the next [default: fewest]
     #[arg(long, value_name = "PROTOCOL", value_parser = axes::barriers)]
     pub(crate) barriers: Option<Barriers>,
+    /// What a transaction stores with pcm-logging when it ends: page (the pages that it has
+    /// changed), tuple (the records); may differ from one opening to the next [default: page]
+    #[arg(long, value_name = "WHAT", value_parser = axes::granularity)]
+    pub(crate) granularity: Option<Granularity>,
     /// Where pages of a heap are read: cached (in copies in DRAM, as many as --pool-mb holds),
     /// direct (in the heap); may differ from one opening to the next [default: cached]
     #[arg(long, value_name = "WHERE", value_parser = axes::residence)]
@@ -183,6 +189,7 @@ impl HeapArgs {
         pcm_mb: None,
         journal_mb: None,
         barriers: None,
+        granularity: None,
         residence: None,
         batch_ms: None,
         batch_log_mb: None,

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use duramen::pmem::Domain;
-use duramen::{Barriers, CommitMode, InsertDesign, Isolation, MAX_LOGS, Partition, Residence};
+use duramen::{Barriers, CommitMode, Granularity, InsertDesign, Isolation, MAX_LOGS, Partition, Residence};
 use duramen_workloads::selection::NAMES;
 
 /// An option with named values.
@@ -36,6 +36,7 @@ const LOG_DEVICE: Axis = Axis { offered: &["file", "nvm"] };
 const DOMAIN: Axis = Axis { offered: &["durable-cache", "volatile-cache"] };
 const SCHEME: Axis = Axis { offered: &["wal", "in-place", "nvram-group-commit", "pcm-logging", "pcm-basic", "no-pcm"] };
 const BARRIERS: Axis = Axis { offered: &["fewest", "paper"] };
+const GRANULARITY: Axis = Axis { offered: &["page", "tuple"] };
 const RESIDENCE: Axis = Axis { offered: &["cached", "direct"] };
 const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"] };
 
@@ -86,6 +87,10 @@ pub(crate) fn scheme(name: &str) -> Result<&'static str, String> {
 
 pub(crate) fn barriers(name: &str) -> Result<Barriers, String> {
     BARRIERS.parse(name)
+}
+
+pub(crate) fn granularity(name: &str) -> Result<Granularity, String> {
+    GRANULARITY.parse(name)
 }
 
 pub(crate) fn residence(name: &str) -> Result<Residence, String> {

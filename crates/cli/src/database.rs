@@ -74,6 +74,9 @@ fn check_applicable(scheme: &str, open: &OpenArgs, has_tier_region: bool) -> Res
             "`--barriers` and `--barrier-ns` require `--scheme in-place`, `--scheme nvram-group-commit` or `--scheme \
              pcm-logging`",
         ),
+        () if scheme != PCM_LOGGING && heap.granularity.is_some() => {
+            usage("`--granularity` requires `--scheme pcm-logging`")
+        }
         () if scheme != PCM_LOGGING && !is_basic && heap.pcm_mb.is_some() => {
             usage("`--pcm-mb` requires `--scheme pcm-logging` or `--scheme pcm-basic`")
         }
@@ -197,6 +200,7 @@ fn pcm(dir: &Path, open: &OpenArgs) -> PcmOptions {
     let bytes = bytes.unwrap_or(if path.exists() { PcmOptions::LEAST_BYTES } else { PCM_BYTES });
     PcmOptions {
         barriers: open.heap.barriers.unwrap_or_default(),
+        granularity: open.heap.granularity.unwrap_or_default(),
         // A user who measures on memory that is not persistent gets a warning and no error.
         survive: Survive::Process,
         timing: Timing { barrier: Duration::from_nanos(open.heap.barrier_ns.unwrap_or(0)), ..Timing::NONE },

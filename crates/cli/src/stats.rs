@@ -132,8 +132,11 @@ fn of_heap(heap: &duramen::HeapMetrics, row: &mut dyn FnMut(&str, String)) {
 fn of_pcm(pcm: &duramen::PcmMetrics, row: &mut dyn FnMut(&str, String)) {
     row("PCM", format!("{} slots, {} free", format::count(pcm.slots), format::count(pcm.slots_free)));
     row("pages in PCM", format::count(pcm.pages));
+    row("tuples in PCM", format!("{}, in {} slots", format::count(pcm.tuples), format::count(pcm.tuple_slots)));
     row("reads in PCM", format!("{}, and {} misses", format::count(pcm.hits), format::count(pcm.misses)));
     row("pages written to PCM", format::count(pcm.written));
+    row("tuples written to PCM", format::count(pcm.tuples_written));
+    row("pages left to tuples", format::count(pcm.left_to_tuples));
     row("pages written back", format::count(pcm.written_back));
     row("structure changes", format::count(pcm.structure_changes));
     row("bytes stored", format::bytes(pcm.bytes_stored));

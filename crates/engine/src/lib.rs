@@ -134,8 +134,9 @@ pub use check::CheckReport;
 pub use error::{Error, Result};
 pub use metrics::{HeapMetrics, Metrics, PcmMetrics, RecoveryReport, TierMetrics};
 pub use options::{
-    Archive, Barriers, BatchOptions, CommitMode, HeapOptions, InsertDesign, Isolation, LogDevice, MAX_LOGS, NvmOptions,
-    Options, Partition, PcmBasicOptions, PcmOptions, Residence, Scheme, TierMemory, TierOptions, TierPlace,
+    Archive, Barriers, BatchOptions, CommitMode, Granularity, HeapOptions, InsertDesign, Isolation, LogDevice,
+    MAX_LOGS, NvmOptions, Options, Partition, PcmBasicOptions, PcmOptions, Residence, Scheme, TierMemory, TierOptions,
+    TierPlace,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use snapshot::{Cursor, KeyBounds, Snapshot, SnapshotScan};

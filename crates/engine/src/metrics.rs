@@ -126,12 +126,20 @@ pub struct PcmMetrics {
     pub slots_free: u64,
     /// Pages in the region at this moment.
     pub pages: u64,
+    /// Tuples in the region at this moment that are later than their pages.
+    pub tuples: u64,
+    /// Slots with tuples at this moment.
+    pub tuple_slots: u64,
     /// Pages that the pool read in the region.
     pub hits: u64,
     /// Pages that the pool looked for in the region and read in the data file.
     pub misses: u64,
     /// Pages written to the region.
     pub written: u64,
+    /// Tuples written to the region.
+    pub tuples_written: u64,
+    /// Dirty pages that were not written, because the region has their changes as tuples.
+    pub left_to_tuples: u64,
     /// Pages written from the region to the data file.
     pub written_back: u64,
     /// Structure changes of several pages.

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 pub use memory::{PcmBasicOptions, TierMemory, TierOptions, TierPlace};
-pub use persistent::{BatchOptions, HeapOptions, PcmOptions};
+pub use persistent::{BatchOptions, Granularity, HeapOptions, PcmOptions};
 
 pub use duramen_wal::{Archive, InsertDesign, LogDevice, MAX_LOGS, NvmOptions};
 
@@ -207,6 +207,7 @@ names!(
     Partition, "log_partition",
     "transaction" => Self::Transaction, "round-robin" => Self::RoundRobin, "page" => Self::Page
 );
+names!(Granularity, "granularity", "page" => Self::Page, "tuple" => Self::Tuple);
 names!(Barriers, "barriers", "fewest" => Self::Fewest, "paper" => Self::Paper);
 names!(Residence, "residence", "cached" => Self::Cached, "direct" => Self::Direct);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);

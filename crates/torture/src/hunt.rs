@@ -59,6 +59,7 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
     const CACHED: [LogEnd; 4] = [LogEnd::HEAPS[0], LogEnd::HEAPS[1], LogEnd::HEAPS[2], LogEnd::HEAPS[3]];
     const PAPER: [LogEnd; 2] = [CACHED[2], CACHED[3]];
     const PCMS: [LogEnd; 3] = [LogEnd::PCMS[0], LogEnd::PCMS[1], LogEnd::PCMS[3]];
+    const TUPLES: [LogEnd; 3] = [LogEnd::PCMS[8], LogEnd::PCMS[9], LogEnd::PCMS[13]];
     const TIERS: [LogEnd; 5] = [LogEnd::Files, LogEnd::TIERS[0], LogEnd::TIERS[1], LogEnd::TIERS[2], LogEnd::TIERS[3]];
     match bug {
         Bug::RingFenceDropped => &[LogEnd::Ring(Domain::DurableCache), VOLATILE],
@@ -77,6 +78,7 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
         | Bug::BatchAcknowledgedEarly
         | Bug::HalfReusedEarly
         | Bug::StagedPageDropped => &LogEnd::BATCHES,
+        Bug::TupleUnfenced | Bug::OlderTupleWins | Bug::StaleTuplePut | Bug::TupleSpaceUnchecked => &TUPLES,
         _ if Bug::PCM.contains(&bug) => &PCMS,
         // Where caches are durable, a fence is still needed; a flush is not.
         // Where pages are read matters to none of these bugs.
@@ -139,6 +141,8 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::AbortUnlistedFirst => vec![Crash("interleaved"), Crash("interleaved"), Crash("ghosts"), Crash("mixed")],
         // Transactions that change several pages.
         Bug::XidReplacedEarly => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
+        Bug::TupleSpaceUnchecked => vec![Crash("full-pages"), Crash("splits"), Crash("mixed"), Crash("steal")],
+        Bug::StaleTuplePut => vec![Crash("steal"), Crash("mixed"), Crash("splits"), Crash("ghosts")],
         _ if Bug::PCM.contains(&bug) => vec![Crash("bank"), Crash("mixed"), Crash("keys")],
         _ if Bug::SCHEMES.contains(&bug) => vec![Crash("mixed"), Crash("steal"), Crash("interleaved"), Crash("splits")],
         // Threads that share a ring: one acknowledges what another has not made durable.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
 use duramen::{
-    Barriers, BatchOptions, CommitMode, HeapOptions, LogDevice, NvmOptions, Options, PcmBasicOptions, PcmOptions,
-    Residence, Scheme, TierOptions,
+    Barriers, BatchOptions, CommitMode, Granularity, HeapOptions, LogDevice, NvmOptions, Options, PcmBasicOptions,
+    PcmOptions, Residence, Scheme, TierOptions,
 };
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
@@ -44,6 +44,8 @@ pub struct PcmKind {
     pub barriers: Barriers,
     /// Whether there is so little memory that pages go on to the data file soon.
     pub is_small: bool,
+    /// What a transaction stores at its end.
+    pub granularity: Granularity,
 }
 
 impl PcmKind {
@@ -55,6 +57,9 @@ impl PcmKind {
 impl fmt::Display for PcmKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_small { "pcm-small-" } else { "pcm-" })?;
+        if self.granularity != Granularity::default() {
+            write!(f, "{}-", self.granularity)?;
+        }
         if self.barriers != Barriers::default() {
             write!(f, "{}-", self.barriers)?;
         }
@@ -90,8 +95,8 @@ impl fmt::Display for HeapKind {
 
 impl LogEnd {
     /// All there are.
-    pub const ALL: [Self; 27] = {
-        let mut all = [Self::Files; 27];
+    pub const ALL: [Self; 35] = {
+        let mut all = [Self::Files; 35];
         (all[1], all[2]) = (Self::RINGS[0], Self::RINGS[1]);
         (all[3], all[4], all[5], all[6]) = (Self::TIERS[0], Self::TIERS[1], Self::TIERS[2], Self::TIERS[3]);
         let mut heap = 0;
@@ -172,13 +177,14 @@ impl LogEnd {
     };
 
     /// Those of PCMLogging.
-    pub const PCMS: [Self; 8] = {
-        let mut all = [Self::Files; 8];
+    pub const PCMS: [Self; 16] = {
+        let mut all = [Self::Files; 16];
         let mut number = 0;
         while number < all.len() {
             let domain = [Domain::DurableCache, Domain::VolatileCache][number % 2];
             let barriers = [Barriers::Fewest, Barriers::Paper][number / 2 % 2];
-            all[number] = Self::Pcm(PcmKind { domain, barriers, is_small: number / 4 == 1 });
+            let granularity = [Granularity::Page, Granularity::Tuple][number / 8];
+            all[number] = Self::Pcm(PcmKind { domain, barriers, is_small: number / 4 % 2 == 1, granularity });
             number += 1;
         }
         all
@@ -482,7 +488,8 @@ fn in_heap(options: &Options, heap: &SimMemory, kind: HeapKind) -> Options {
 /// Returns these options for a database with changed pages in persistent memory.
 fn in_pcm(options: &Options, memory: &SimMemory, kind: PcmKind) -> Options {
     let source = Source::Simulated(memory.clone());
-    let pcm = PcmOptions { barriers: kind.barriers, ..PcmOptions::new(source, memory.len(), kind.domain) };
+    let (barriers, granularity) = (kind.barriers, kind.granularity);
+    let pcm = PcmOptions { barriers, granularity, ..PcmOptions::new(source, memory.len(), kind.domain) };
     Options { scheme: Scheme::PcmLogging(pcm), ..without_log(options) }
 }
 

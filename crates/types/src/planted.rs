@@ -289,6 +289,14 @@ bugs! {
         StolenUnfenced,
         /// Recovery does not take back the allocations of losers.
         AllocationKept,
+        /// Tuples count as stored before they are durable.
+        TupleUnfenced,
+        /// Of two tuples of a key the older one counts.
+        OlderTupleWins,
+        /// A tuple counts although its page is later.
+        StaleTuplePut,
+        /// Tuples are stored although their page has no space for them.
+        TupleSpaceUnchecked,
     }
     leaving {
         /// The slot of a page is freed before the data file is synced.

@@ -41,6 +41,10 @@ pub struct PcmReport {
     pub free: u64,
     /// Pages whose latest version is here.
     pub pages: u64,
+    /// Tuples that are later than their pages here.
+    pub tuples: u64,
+    /// Slots with tuples.
+    pub tuple_slots: u64,
     /// Slots that recovery would erase: earlier versions, and what was being written.
     pub erased: u64,
     /// Slots with deferred frees.
@@ -58,7 +62,7 @@ pub struct PcmReport {
 /// is no such file.
 pub fn pcm(options: &PcmOptions) -> Result<PcmReport> {
     let pcm = open(options)?;
-    let Summary { slots, free, pages, erased, garbage, active, unreadable } = pcm.summary();
+    let Summary { slots, free, pages, tuples, tuple_slots, erased, garbage, active, unreadable } = pcm.summary();
     let state = pcm.get(Word::State);
     Ok(PcmReport {
         location: pcm.location().to_owned(),
@@ -75,6 +79,8 @@ pub fn pcm(options: &PcmOptions) -> Result<PcmReport> {
         slots,
         free,
         pages,
+        tuples,
+        tuple_slots,
         erased,
         garbage,
         active: active.into_iter().map(|(number, entry, changes)| ActiveInPcm { number, entry, changes }).collect(),
@@ -102,7 +108,7 @@ impl fmt::Display for PcmReport {
             "slots: {}, {} free, {} with earlier versions or unfinished, {} with pages to be freed",
             self.slots, self.free, self.erased, self.garbage
         )?;
-        write!(f, "\npages: {}", self.pages)?;
+        write!(f, "\npages: {}\ntuples: {} in {} slots", self.pages, self.tuples, self.tuple_slots)?;
         for active in &self.active {
             write!(
                 f,

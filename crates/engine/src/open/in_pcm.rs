@@ -99,7 +99,7 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &PcmOptions, all: &Options, co
 
     let tag = DatabaseTag::of(&control.database);
     let file = FilePages::new(data, tag, None, None, Arc::new(Clock(Arc::clone(&pcm))))?;
-    let pages = Arc::new(PcmPages::new(Arc::clone(&pcm), file, found));
+    let pages = Arc::new(PcmPages::new(Arc::clone(&pcm), file, found, options.granularity));
     let config = PoolConfig { frames: all.pool_bytes / PAGE_SIZE, ..PoolConfig::default() };
     let pool = Pool::new(config, Arc::clone(&pages) as Arc<dyn PageStore>, PreBlockHook::default())?;
     let scheme = PcmLogging::new(Arc::clone(&pcm), pages, Arc::clone(&pool), &losers, &winners);

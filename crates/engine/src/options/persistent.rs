@@ -109,6 +109,8 @@ pub struct PcmOptions {
     /// The protocol. It may differ from one opening to the next: recovery reads what either has
     /// left.
     pub barriers: Barriers,
+    /// What a transaction stores when it ends. It may differ from one opening to the next.
+    pub granularity: Granularity,
     /// The persistence domain on which the database relies.
     pub domain: Domain,
     /// What acknowledged commits must survive: if the platform cannot guarantee this, the database
@@ -120,6 +122,19 @@ pub struct PcmOptions {
     pub placement: Placement,
     /// The latencies of a modelled device.
     pub timing: Timing,
+}
+
+/// What a transaction stores in the memory of [`crate::Scheme::PcmLogging`] when it ends (Gao et
+/// al., *PCMLogging*, CIKM 2011, sections 3.2 and 3.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Granularity {
+    /// The pages that it has changed.
+    #[default]
+    Page,
+    /// The records that it has changed; and the pages that are not leaves, or whose records would
+    /// take more space. Where transactions change few records of a page, this stores a tenth and
+    /// less, and the memory holds the changes of many more pages.
+    Tuple,
 }
 
 impl PcmOptions {
@@ -136,6 +151,7 @@ impl PcmOptions {
             source,
             bytes,
             barriers: Barriers::default(),
+            granularity: Granularity::default(),
             domain,
             survive: Survive::default(),
             stated: None,

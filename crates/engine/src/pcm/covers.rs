@@ -12,26 +12,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
 use duramen_sync::Mutex;
-use duramen_types::{PageId, TableId, planted};
+use duramen_types::{Gsn, PageId, TableId, planted};
 
 use super::active::Xid;
+use super::content::Content;
 use crate::page::{self, Node, PageType, SlotFlags, bitmap};
 use crate::record::{Malformed, Reader, Tree, Undo, put_bytes, put_number};
-
-/// The committed state of a key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Before {
-    /// There is no record with this key.
-    Absent,
-    /// The record has this value.
-    Value { flags: SlotFlags, bytes: Vec<u8> },
-}
 
 /// What a transaction has changed, and what was there before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Cover {
     /// A record of a leaf.
-    Key { xid: Xid, tree: Tree, key: Vec<u8>, before: Before },
+    Key { xid: Xid, tree: Tree, key: Vec<u8>, before: Content },
     /// An allocated page, in an allocation bitmap: it was free.
     Page { xid: Xid, page: PageId },
 }
@@ -69,10 +61,10 @@ impl Cover {
             let tree = Tree { root: PageId::new(reader.number()?), table: TableId::new(reader.small()?) };
             let key = reader.bytes()?.to_vec();
             let before = match kind {
-                ABSENT => Before::Absent,
+                ABSENT => Content::Absent,
                 VALUE => {
                     let flags = SlotFlags::from_bits(reader.small()?);
-                    Before::Value { flags, bytes: reader.bytes()?.to_vec() }
+                    Content::Value { flags, bytes: reader.bytes()?.to_vec() }
                 }
                 _ => return Err(Malformed),
             };
@@ -82,13 +74,13 @@ impl Cover {
     }
 }
 
-fn encode_key(out: &mut Vec<u8>, xid: Xid, tree: Tree, key: &[u8], before: &Before) {
-    out.push(if *before == Before::Absent { ABSENT } else { VALUE });
+fn encode_key(out: &mut Vec<u8>, xid: Xid, tree: Tree, key: &[u8], before: &Content) {
+    out.push(if *before == Content::Absent { ABSENT } else { VALUE });
     put_number(out, xid.0);
     put_number(out, tree.root.get());
     put_number(out, tree.table.get().into());
     put_bytes(out, key);
-    if let Before::Value { flags, bytes } = before {
+    if let Content::Value { flags, bytes } = before {
         put_number(out, flags.bits().into());
         put_bytes(out, bytes);
     }
@@ -130,7 +122,25 @@ struct Index {
 struct KeyCover {
     xid: Xid,
     tree: Tree,
-    before: Before,
+    before: Content,
+    /// The leaf that has the key, and its GSNs when the transaction had changed the key for the first
+    /// and for the latest time.
+    leaf: PageId,
+    first: Gsn,
+    latest: Gsn,
+}
+
+/// A key that a transaction has changed.
+#[derive(Clone, Debug)]
+pub(crate) struct ChangedKey {
+    pub(crate) table: TableId,
+    pub(crate) key: Vec<u8>,
+    /// GSNs of its leaf when the transaction had changed the key for the first and for the latest
+    /// time.
+    pub(super) first: Gsn,
+    pub(super) latest: Gsn,
+    /// Length of the value until then, if there was one.
+    pub(super) len_before: Option<usize>,
 }
 
 impl Index {
@@ -141,16 +151,18 @@ impl Index {
         xid: Xid,
         tree: Tree,
         key: &[u8],
+        (leaf, gsn): (PageId, Gsn),
         covered: &mut Vec<Covered>,
-        before: impl FnOnce() -> Before,
+        before: impl FnOnce() -> Content,
     ) -> usize {
         let table = self.tables.entry(tree.table).or_default();
-        if table.get(key).is_some_and(|cover| cover.xid == xid) {
+        if let Some(cover) = table.get_mut(key).filter(|cover| cover.xid == xid) {
+            (cover.leaf, cover.latest) = (leaf, gsn);
             return 0;
         }
         let before = before();
-        let bytes = if let Before::Value { bytes, .. } = &before { bytes.len() } else { 0 };
-        table.insert(key.to_vec(), KeyCover { xid, tree, before });
+        let bytes = if let Content::Value { bytes, .. } = &before { bytes.len() } else { 0 };
+        table.insert(key.to_vec(), KeyCover { xid, tree, before, leaf, first: gsn, latest: gsn });
         covered.push(Covered::Key(tree.table, key.to_vec()));
         key.len() + bytes + 40
     }
@@ -175,6 +187,7 @@ impl Covers {
             assert!(is_there, "a record that was just changed is in its leaf");
             node.value(slot)
         };
+        let at = leaf.map_or((PageId::ZERO, Gsn::ZERO), |leaf| (page::page_id(leaf), page::gsn(leaf)));
         let mut index = self.0.lock();
         match undo {
             Undo::Allocate { page } => {
@@ -182,32 +195,38 @@ impl Covers {
                 covered.push(Covered::Page(page));
                 24
             }
-            Undo::Insert { tree, key } => index.note_key(xid, tree, key, covered, || Before::Absent),
-            Undo::Change { tree, key, at, remove, add, flags } => index.note_key(xid, tree, key, covered, || {
-                let (value, at) = (record(key), usize::from(at));
-                // A ghost is a record that is not there.
-                if flags.contains(SlotFlags::GHOST) {
-                    return Before::Absent;
-                }
-                Before::Value { flags, bytes: [&value[..at], add, &value[at + usize::from(remove)..]].concat() }
-            }),
+            Undo::Insert { tree, key } => index.note_key(xid, tree, key, at, covered, || Content::Absent),
+            Undo::Change { tree, key, at: start, remove, add, flags } => {
+                index.note_key(xid, tree, key, at, covered, || {
+                    let (value, start) = (record(key), usize::from(start));
+                    // A ghost is a record that is not there.
+                    if flags.contains(SlotFlags::GHOST) {
+                        return Content::Absent;
+                    }
+                    Content::Value {
+                        flags,
+                        bytes: [&value[..start], add, &value[start + usize::from(remove)..]].concat(),
+                    }
+                })
+            }
             Undo::Delete { tree, keys } => {
                 let mut bytes = 0;
                 keys.for_each(|key, flags| {
-                    let before = || Before::Value { flags, bytes: record(key).to_vec() };
-                    bytes += index.note_key(xid, tree, key, covered, before);
+                    let before = || Content::Value { flags, bytes: record(key).to_vec() };
+                    bytes += index.note_key(xid, tree, key, at, covered, before);
                 });
                 bytes
             }
         }
     }
 
-    /// Notes a cover that recovery has found.
-    pub(crate) fn resume(&self, cover: Cover) -> Covered {
+    /// Notes a cover that recovery has found in a page.
+    pub(crate) fn resume(&self, leaf: PageId, cover: Cover) -> Covered {
         let mut index = self.0.lock();
         match cover {
             Cover::Key { xid, tree, key, before } => {
-                index.tables.entry(tree.table).or_default().insert(key.clone(), KeyCover { xid, tree, before });
+                let cover = KeyCover { xid, tree, before, leaf, first: Gsn::ZERO, latest: Gsn::ZERO };
+                index.tables.entry(tree.table).or_default().insert(key.clone(), cover);
                 Covered::Key(tree.table, key)
             }
             Cover::Page { xid, page } => {
@@ -238,20 +257,42 @@ impl Covers {
         }
     }
 
-    /// Returns the covers of a page, which the caller holds latched.
+    /// Notes that a transaction has taken back a change in a leaf, which the caller holds
+    /// exclusively.
+    pub(crate) fn note_taken_back(&self, xid: Xid, leaf: &[u8]) {
+        let mut index = self.0.lock();
+        let Some(keys) = index.tables.get_mut(&page::table_id(leaf)) else { return };
+        for (_, cover) in keys.range_mut::<[u8], _>(range_of(leaf)).filter(|(_, cover)| cover.xid == xid) {
+            (cover.leaf, cover.latest) = (page::page_id(leaf), page::gsn(leaf));
+        }
+    }
+
+    /// Adds the keys of `covered` to those of their leaves.
+    pub(crate) fn by_leaf(&self, covered: &[Covered], leaves: &mut BTreeMap<PageId, Vec<ChangedKey>>) {
+        let index = self.0.lock();
+        for covered in covered {
+            let Covered::Key(table, key) = covered else { continue };
+            let Some(cover) = index.tables.get(table).and_then(|keys| keys.get(key)) else { continue };
+            let len_before = match &cover.before {
+                Content::Absent => None,
+                Content::Value { bytes, .. } => Some(bytes.len()),
+            };
+            let changed =
+                ChangedKey { table: *table, key: key.clone(), first: cover.first, latest: cover.latest, len_before };
+            leaves.entry(cover.leaf).or_default().push(changed);
+        }
+    }
+
+    /// Returns the covers of a page, which the caller holds latched, and notes which leaf has their
+    /// keys now.
     pub(crate) fn of_page(&self, bytes: &[u8]) -> CoversOfPage {
         let mut covers = CoversOfPage::default();
-        if planted!(CoverForgotten) {
-            return covers;
-        }
         match page::page_type(bytes) {
             Some(PageType::Leaf) => {
-                let node = Node(bytes);
-                let index = self.0.lock();
-                let Some(keys) = index.tables.get(&page::table_id(bytes)) else { return covers };
-                let lower = node.lower_fence().map_or(Bound::Unbounded, Bound::Excluded);
-                let upper = node.upper_fence().map_or(Bound::Unbounded, Bound::Included);
-                for (key, cover) in keys.range::<[u8], _>((lower, upper)) {
+                let mut index = self.0.lock();
+                let Some(keys) = index.tables.get_mut(&page::table_id(bytes)) else { return covers };
+                for (key, cover) in keys.range_mut::<[u8], _>(range_of(bytes)) {
+                    cover.leaf = page::page_id(bytes);
                     encode_key(&mut covers.bytes, cover.xid, cover.tree, key, &cover.before);
                     covers.note(cover.xid);
                 }
@@ -266,8 +307,15 @@ impl Covers {
             }
             _ => {}
         }
-        covers
+        if planted!(CoverForgotten) { CoversOfPage::default() } else { covers }
     }
+}
+
+/// Returns the keys that lie within the fences of a leaf.
+fn range_of(leaf: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    let node = Node(leaf);
+    let lower = node.lower_fence().map_or(Bound::Unbounded, Bound::Excluded);
+    (lower, node.upper_fence().map_or(Bound::Unbounded, Bound::Included))
 }
 
 #[cfg(test)]
@@ -277,9 +325,9 @@ mod tests {
     #[test]
     fn covers_round_trip_and_cut_ones_are_malformed() {
         let tree = Tree { root: PageId::new(7), table: TableId::new(3) };
-        let value = Before::Value { flags: SlotFlags::OVERFLOW, bytes: b"old".to_vec() };
+        let value = Content::Value { flags: SlotFlags::OVERFLOW, bytes: b"old".to_vec() };
         let covers = vec![
-            Cover::Key { xid: Xid(1 << 40), tree, key: b"a".to_vec(), before: Before::Absent },
+            Cover::Key { xid: Xid(1 << 40), tree, key: b"a".to_vec(), before: Content::Absent },
             Cover::Key { xid: Xid(5), tree, key: b"bc".to_vec(), before: value },
             Cover::Page { xid: Xid(6), page: PageId::new(1 << 33) },
         ];

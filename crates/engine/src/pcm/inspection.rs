@@ -17,6 +17,9 @@ pub(crate) struct Summary {
     pub(crate) free: u64,
     /// Pages whose latest version is here.
     pub(crate) pages: u64,
+    /// Tuples that are later than the pages here, and the slots with them.
+    pub(crate) tuples: u64,
+    pub(crate) tuple_slots: u64,
     /// Slots that recovery would erase: earlier versions, and what was being written.
     pub(crate) erased: u64,
     /// Slots with deferred frees.
@@ -33,6 +36,7 @@ impl Pcm {
     pub(crate) fn summary(&self) -> Summary {
         let mut scan = Scan::of(self);
         let versions = scan.take_versions(self);
+        let (tuples, _) = scan.take_tuples(self, &versions);
         let mut active: BTreeMap<Xid, u64> = BTreeMap::new();
         let mut unreadable = Vec::new();
         for (page, version) in &versions {
@@ -50,6 +54,8 @@ impl Pcm {
             slots: self.slots().into(),
             free: scan.free.len() as u64,
             pages: versions.len() as u64,
+            tuples: tuples.count() as u64,
+            tuple_slots: tuples.slots() as u64,
             erased: scan.erased.len() as u64,
             garbage: scan.garbage.len() as u64,
             active: active.into_iter().map(|(xid, covers)| (xid.0, xid.entry(), covers)).collect(),

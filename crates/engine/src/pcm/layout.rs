@@ -3,7 +3,7 @@
 //! | offset | size | content |
 //! |---|---|---|
 //! | 0 | 8 | `DURAPCM1` |
-//! | 8 | 4 | version (1) |
+//! | 8 | 4 | version (2) |
 //! | 12 | 4 | CRC-32C of the first 64 bytes, with zeros in its place |
 //! | 16 | 16 | id of the database |
 //! | 32 | 8 | number of slots |
@@ -21,16 +21,16 @@
 //!
 //! | offset | size | content |
 //! |---|---|---|
-//! | 0 | 8 | `PCMS` and the kind: 1 page, 2 covers, 3 garbage; 0 if the slot is free |
+//! | 0 | 8 | `PCMS` and the kind: 1 page, 2 covers, 3 garbage, 4 tuples; 0 if the slot is free |
 //! | 8 | 4 | CRC-32C of database id, slot number, this header with zeros in its place, and the body |
 //! | 12 | 4 | bytes of covers, or of deferred frees, in this slot |
 //! | 16 | 8 | the number of the structure change that the page belongs to, or of the transaction that left the garbage; 0 if none |
 //! | 24 | 8 | GSN of the page |
 //! | 32 | 8 | the page |
-//! | 40 | 4 | page: number of slots with more covers; covers: which of them this is, from 0 on |
+//! | 40 | 4 | page: number of slots with more covers; covers: which of them this is, from 0 on; tuples: the size of its cells (`cell.rs`) |
 //! | 44 | 20 | zeros |
 //! | 64 | 8192 | page: its bytes |
-//! | behind | | covers (page, covers) or deferred frees (garbage) |
+//! | behind | | covers (page, covers) or deferred frees (garbage); cells, each with a checksum of its own (tuples) |
 //!
 //! Numbers are little-endian.
 
@@ -38,7 +38,7 @@ use duramen_types::{Gsn, PAGE_SIZE, PageId, crc32c, crc32c_of};
 
 /// The word that a region begins with.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"DURAPCM1");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Size, in bytes, of the part of the header that is written once.
 pub(super) const FIXED: usize = 64;
@@ -166,6 +166,8 @@ pub(crate) enum SlotKind {
     Covers = 2,
     /// Deferred frees of a transaction.
     Garbage = 3,
+    /// Cells with tuples.
+    Tuples = 4,
 }
 
 /// The header of a slot.
@@ -178,7 +180,8 @@ pub(crate) struct SlotHeader {
     pub(crate) owner: u64,
     pub(crate) gsn: Gsn,
     pub(crate) page: PageId,
-    /// Page: how many slots of covers there are. Covers: which of them this is.
+    /// Page: how many slots of covers there are. Covers: which of them this is. Tuples: the size of
+    /// the cells.
     pub(crate) part: u32,
 }
 
@@ -210,6 +213,7 @@ impl SlotHeader {
             1 => SlotKind::Page,
             2 => SlotKind::Covers,
             3 => SlotKind::Garbage,
+            4 => SlotKind::Tuples,
             _ => return None,
         };
         let len = u32_at(bytes, 12);
@@ -233,11 +237,15 @@ fn seal(database: &[u8; 16], slot: Slot, header: &[u8; HEADER], parts: &[&[u8]])
     crc32c_of(&all)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 

@@ -1,4 +1,5 @@
-//! Which page is in which slot, and which slots are free. In DRAM only: recovery makes it anew.
+//! Which page is in which slot, which slots are free, and which tuples are in others. In DRAM only:
+//! recovery makes it anew.
 
 use std::collections::HashMap;
 
@@ -7,6 +8,7 @@ use duramen_types::{Gsn, PageId};
 use super::active::Xid;
 use super::covers::CoversOfPage;
 use super::layout::Slot;
+use super::tuples::{Base, Tuples};
 
 /// A page in the region.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +42,7 @@ pub(super) struct Map {
     replaced: Vec<Slot>,
     /// Pages that were copied from their frames and are not written yet.
     in_flight: HashMap<PageId, Copy>,
+    pub(super) tuples: Tuples,
     time: u64,
 }
 
@@ -60,6 +63,12 @@ impl Map {
         if let Some(held) = self.pages.get_mut(&page) {
             held.used = self.time;
         }
+        self.tuples.touch(page, self.time);
+    }
+
+    /// Returns the time of the latest use of a page.
+    pub(super) fn time(&self) -> u64 {
+        self.time
     }
 
     /// Returns the number of free slots.
@@ -77,14 +86,29 @@ impl Map {
         self.free.extend(slots);
     }
 
-    /// Puts a page into a slot. Its slots until then are replaced.
-    pub(super) fn install(&mut self, page: PageId, slots: (Slot, Vec<Slot>), gsn: Gsn, xids: Vec<Xid>) {
+    /// Puts a page into a slot; `base` is what is known of it. Its slots until then are replaced,
+    /// and those of tuples that are not later.
+    pub(super) fn install(
+        &mut self,
+        page: PageId,
+        slots: (Slot, Vec<Slot>),
+        gsn: Gsn,
+        xids: Vec<Xid>,
+        base: Option<Base>,
+    ) {
         self.time += 1;
         let held = Held { slot: slots.0, more: slots.1, gsn, xids, used: self.time };
         if let Some(before) = self.pages.insert(page, held) {
             self.replaced.push(before.slot);
             self.replaced.extend(before.more);
         }
+        let emptied = self.tuples.superseded(page, gsn, base);
+        self.replaced.extend(emptied);
+    }
+
+    /// Notes slots that are to be freed durably before they are used again.
+    pub(super) fn replace(&mut self, slots: impl IntoIterator<Item = Slot>) {
+        self.replaced.extend(slots);
     }
 
     /// Takes the slots that have been replaced.
@@ -113,29 +137,53 @@ impl Map {
         self.in_flight.clear();
     }
 
-    /// Returns up to `count` pages that have no cover of an active transaction, the coldest first.
-    pub(super) fn coldest(&self, count: usize, is_active: impl Fn(Xid) -> bool) -> Vec<(PageId, Held)> {
-        let may_leave = |held: &Held| !held.xids.iter().any(|xid| is_active(*xid));
+    /// Returns the coldest pages that may leave: up to `count` that are in slots, without a cover of
+    /// an active transaction, and up to `overlays` that have nothing but tuples here.
+    pub(super) fn coldest(
+        &self,
+        count: usize,
+        overlays: usize,
+        is_active: impl Fn(Xid) -> bool,
+    ) -> Vec<(PageId, Option<Held>)> {
+        let may_leave = |page: &PageId| self.tuples.may_leave(*page);
+        let has_ended = |held: &Held| !held.xids.iter().any(|xid| is_active(*xid));
+        let in_slots = self.pages.iter().filter(|(page, held)| may_leave(page) && has_ended(held));
+        let in_slots = in_slots.map(|(page, held)| (held.used, *page));
+        let is_alone = |page: &PageId| may_leave(page) && !self.pages.contains_key(page);
+        let in_cells = self.tuples.overlays().filter(|(page, _)| is_alone(page));
+        let in_cells = in_cells.map(|(page, overlay)| (overlay.used, *page));
         let mut pages: Vec<(u64, PageId)> =
-            self.pages.iter().filter(|(_, held)| may_leave(held)).map(|(page, held)| (held.used, *page)).collect();
+            if overlays > 0 { in_slots.chain(in_cells).collect() } else { in_slots.collect() };
         if pages.len() > count && count > 0 {
             pages.select_nth_unstable(count - 1);
             pages.truncate(count);
         }
-        pages.sort_unstable_by_key(|(_, page)| *page);
-        pages.into_iter().map(|(_, page)| (page, self.pages[&page].clone())).collect()
+        pages.sort_unstable();
+        let mut left = overlays;
+        let mut coldest: Vec<(PageId, Option<Held>)> = Vec::new();
+        for (_, page) in pages {
+            let held = self.pages.get(&page).cloned();
+            if held.is_none() {
+                let Some(fewer) = left.checked_sub(1) else { continue };
+                left = fewer;
+            }
+            coldest.push((page, held));
+        }
+        coldest.sort_unstable_by_key(|(page, _)| *page);
+        coldest
     }
 
-    /// Removes a page, if it is still in this slot; returns its slots.
-    pub(super) fn remove(&mut self, page: PageId, slot: Slot) -> Vec<Slot> {
+    /// Removes a page that is durable in the data file with this GSN, if it is still in this slot.
+    pub(super) fn remove(&mut self, page: PageId, slot: Slot, gsn: Gsn, base: Option<Base>) -> Vec<Slot> {
         if self.pages.get(&page).is_none_or(|held| held.slot != slot) {
             return Vec::new();
         }
         let held = self.pages.remove(&page).expect("it was just found");
         if let Some(copy) = self.in_flight.get_mut(&page) {
-            copy.is_outdated |= copy.gsn <= held.gsn;
+            copy.is_outdated |= copy.gsn <= gsn;
         }
-        std::iter::once(held.slot).chain(held.more).collect()
+        let emptied = self.tuples.superseded(page, gsn, base);
+        std::iter::once(held.slot).chain(held.more).chain(emptied).collect()
     }
 }
 
@@ -150,17 +198,17 @@ mod tests {
         for page in 1..4 {
             let slot = map.take().unwrap();
             let xids = if page == 2 { vec![Xid(7)] } else { Vec::new() };
-            map.install(PageId::new(page), (slot, Vec::new()), Gsn::new(page), xids);
+            map.install(PageId::new(page), (slot, Vec::new()), Gsn::new(page), xids, None);
         }
         map.touch(PageId::new(1));
         let coldest = |map: &Map, active: u64| -> Vec<u64> {
-            map.coldest(1, |xid| xid.0 == active).iter().map(|(page, _)| page.get()).collect()
+            map.coldest(1, 0, |xid| xid.0 == active).iter().map(|(page, _)| page.get()).collect()
         };
         assert_eq!(coldest(&map, 7), [3]);
         assert_eq!(coldest(&map, 8), [2]);
         let slot = map.get(PageId::new(3)).unwrap().slot;
-        assert_eq!(map.remove(PageId::new(3), Slot(99)), []);
-        assert_eq!(map.remove(PageId::new(3), slot), [slot]);
+        assert_eq!(map.remove(PageId::new(3), Slot(99), Gsn::new(3), None), []);
+        assert_eq!(map.remove(PageId::new(3), slot, Gsn::new(3), None), [slot]);
         assert_eq!(coldest(&map, 7), [1]);
         assert_eq!((map.free(), map.pages()), (3, 2));
     }
@@ -171,9 +219,9 @@ mod tests {
         for (written, is_new) in [(4, true), (5, false), (6, false)] {
             let mut map = Map::default();
             map.announce(page, Gsn::new(5), CoversOfPage::default());
-            map.install(page, (Slot(1), Vec::new()), Gsn::new(written), Vec::new());
+            map.install(page, (Slot(1), Vec::new()), Gsn::new(written), Vec::new(), None);
             assert_eq!(map.is_new(page, Gsn::new(5)), is_new, "{written}");
-            assert_eq!(map.remove(page, Slot(1)), [Slot(1)]);
+            assert_eq!(map.remove(page, Slot(1), Gsn::new(written), None), [Slot(1)]);
             assert_eq!(map.is_new(page, Gsn::new(5)), is_new, "{written}");
             assert!(map.is_new(page, Gsn::new(7)));
             map.end_announcements();
@@ -184,8 +232,8 @@ mod tests {
     #[test]
     fn the_slots_of_an_earlier_version_are_replaced() {
         let mut map = Map::default();
-        map.install(PageId::new(1), (Slot(1), vec![Slot(2)]), Gsn::new(1), Vec::new());
-        map.install(PageId::new(1), (Slot(3), Vec::new()), Gsn::new(2), Vec::new());
+        map.install(PageId::new(1), (Slot(1), vec![Slot(2)]), Gsn::new(1), Vec::new(), None);
+        map.install(PageId::new(1), (Slot(3), Vec::new()), Gsn::new(2), Vec::new(), None);
         assert_eq!(map.take_replaced(), [Slot(1), Slot(2)]);
         assert_eq!(map.take_replaced(), []);
     }

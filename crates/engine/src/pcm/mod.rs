@@ -10,14 +10,20 @@
 //! |---|---|
 //! | `layout` | the bytes of a region |
 //! | `active` | the active transaction list and the numbers in it |
+//! | `cell` | tuples in their cells |
+//! | `content` | what a leaf says about a key |
 //! | `covers` | what keys were before transactions under way changed them |
 //! | `image` | a page with its covers, as slots hold it |
 //! | `inspection` | what a region holds, for a look at it |
 //! | `map` | which page is in which slot, in DRAM |
 //! | `pages` | the pages, for the pool: writing, reading, replacement |
 //! | `recover` | the scan that recovery consists of |
+//! | `tuple_pages` | leaves whose latest changes are tuples |
+//! | `tuples` | which tuples are in which cells, in DRAM |
 
 mod active;
+mod cell;
+mod content;
 mod covers;
 mod image;
 mod inspection;
@@ -27,14 +33,18 @@ mod pages;
 mod recover;
 #[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
 mod tests;
+mod tuple_pages;
+mod tuples;
 
 pub(crate) use active::Xid;
-pub(crate) use covers::{Before, Cover, Covered, CoversOfPage};
+pub(crate) use content::Content;
+pub(crate) use covers::{ChangedKey, Cover, Covered, CoversOfPage};
 pub(crate) use image::{Image, slots_with};
 pub(crate) use inspection::Summary;
 pub(crate) use layout::{ENTRIES, LEAST_BYTES, SLOT_BYTES, Slot, Word};
 pub(crate) use pages::{Clock, PcmPages};
 pub(crate) use recover::{Found, Loser, Winner};
+pub(crate) use tuple_pages::{ChangedLeaf, Ended};
 
 use duramen_pmem::{Domain, Mode, Region, Source};
 use duramen_sync::atomic::{AtomicU64, Ordering};

@@ -37,9 +37,11 @@ use super::covers::{Covers, CoversOfPage};
 use super::image::Image;
 use super::layout::{COVERS_APART, HEADER, Slot, SlotHeader, SlotKind, Word};
 use super::map::{Held, Map};
+use super::tuples::Base;
 use super::{Found, Pcm};
 use crate::metrics::PcmMetrics;
-use crate::page;
+use crate::options::Granularity;
+use crate::page::{self, PageType};
 use crate::pool::{BATCH_PAGES, Batch, Damage, FilePages, PageStore, PageWriter, PoolError, Stamp, WalRule};
 
 /// Slots that are kept for what must go on when all others are in use: recovery.
@@ -53,25 +55,39 @@ pub(crate) struct PcmPages {
     pub(super) pcm: Arc<Pcm>,
     pub(crate) active: Active,
     pub(crate) covers: Covers,
-    file: FilePages,
-    map: Mutex<Map>,
+    granularity: Granularity,
+    pub(super) file: FilePages,
+    pub(super) map: Mutex<Map>,
     /// Locked while something is stored to the region or leaves it.
-    storing: Mutex<Storing>,
-    counters: Counters,
+    pub(super) storing: Mutex<Storing>,
+    pub(super) counters: Counters,
 }
 
-struct Storing {
+pub(super) struct Storing {
     /// The pages that go to the data file.
     leaving: Batch,
 }
 
 #[derive(Default)]
-struct Counters {
+pub(super) struct Counters {
     hits: AtomicU64,
     misses: AtomicU64,
     written: AtomicU64,
     written_back: AtomicU64,
     groups: AtomicU64,
+    pub(super) tuples_written: AtomicU64,
+    /// Leaves whose tuples were put into them before they left.
+    pub(super) tuple_pages: AtomicU64,
+    /// Dirty leaves that were not written, because their tuples tell it all.
+    left_to_tuples: AtomicU64,
+}
+
+/// A page that is being read.
+#[derive(Clone, Copy)]
+struct Reading {
+    /// It was read from its slot; else it is to be read from the data file.
+    is_here: bool,
+    has_tuples: bool,
 }
 
 /// The clock as the pool needs it: there is no log to harden.
@@ -90,12 +106,13 @@ impl WalRule for Clock {
 
 impl PcmPages {
     /// The pages that recovery has found in the region, above the data file.
-    pub(crate) fn new(pcm: Arc<Pcm>, file: FilePages, found: Found) -> Self {
+    pub(crate) fn new(pcm: Arc<Pcm>, file: FilePages, found: Found, granularity: Granularity) -> Self {
         let Found { map, active, .. } = found;
         Self {
             pcm,
             active,
             covers: Covers::default(),
+            granularity,
             file,
             map: Mutex::new(map),
             storing: Mutex::new(Storing { leaving: Batch::new() }),
@@ -125,10 +142,19 @@ impl PcmPages {
     /// Ends the transaction of an entry: what it has changed counts from now on. The pages that it
     /// has changed are durable here as they are now.
     pub(crate) fn end(&self, entry: u32) {
-        let _storing = self.storing.lock();
+        let mut storing = self.storing.lock();
+        self.replace_number(&mut storing, entry);
+    }
+
+    /// Replaces the number of an entry, durably.
+    pub(super) fn replace_number(&self, _storing: &mut Storing, entry: u32) {
         let next = self.active.unlist(&self.pcm, entry);
         self.pcm.barrier();
         self.active.begin_next(next);
+    }
+
+    pub(crate) fn granularity(&self) -> Granularity {
+        self.granularity
     }
 
     /// Stores the deferred frees of a transaction that is about to commit; returns their slots.
@@ -182,9 +208,9 @@ impl PcmPages {
     /// Returns the counters.
     pub(crate) fn metrics(&self) -> PcmMetrics {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (pages, free) = {
+        let (pages, free, tuples, tuple_slots) = {
             let map = self.map.lock();
-            (map.pages() as u64, map.free() as u64)
+            (map.pages() as u64, map.free() as u64, map.tuples.count() as u64, map.tuples.slots() as u64)
         };
         PcmMetrics {
             slots: self.pcm.slots().into(),
@@ -192,9 +218,13 @@ impl PcmPages {
             pages,
             hits: get(&self.counters.hits),
             misses: get(&self.counters.misses),
-            written: get(&self.counters.written),
+            written: get(&self.counters.written) + get(&self.counters.tuple_pages),
             written_back: get(&self.counters.written_back),
             structure_changes: get(&self.counters.groups),
+            tuples,
+            tuple_slots,
+            tuples_written: get(&self.counters.tuples_written),
+            left_to_tuples: get(&self.counters.left_to_tuples),
             bytes_stored: self.pcm.bytes_stored(),
             barriers: self.pcm.barriers(),
         }
@@ -203,7 +233,7 @@ impl PcmPages {
     // ----- storing -----
 
     /// Writes pages for which there are enough free slots. They are durable when this returns.
-    fn put(&self, storing: &mut Storing, images: &[Image<'_>], group: Xid) -> Result<(), PoolError> {
+    pub(super) fn put(&self, storing: &mut Storing, images: &[Image<'_>], group: Xid) -> Result<(), PoolError> {
         self.make_room(storing, images.iter().map(|image| 1 + image.more()).sum())?;
         let images: Vec<&Image<'_>> = {
             let map = self.map.lock();
@@ -237,7 +267,7 @@ impl PcmPages {
         let mut map = self.map.lock();
         map.give(replaced);
         for (image, slots) in images.iter().zip(places) {
-            map.install(image.page, slots, image.gsn(), image.covers.xids.clone());
+            map.install(image.page, slots, image.gsn(), image.covers.xids.clone(), Base::of(image.bytes));
         }
         self.counters.written.fetch_add(images.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -253,30 +283,39 @@ impl PcmPages {
         fitting.count().max(1)
     }
 
-    fn take(&self, count: usize) -> Vec<Slot> {
+    pub(super) fn take(&self, count: usize) -> Vec<Slot> {
         let mut map = self.map.lock();
         (0..count).map(|_| map.take().expect("the caller has made room")).collect()
     }
 
-    fn erase_durably(&self, slots: &[Slot]) {
+    pub(super) fn erase_durably(&self, slots: &[Slot]) {
         slots.iter().for_each(|slot| self.pcm.free_slot(*slot));
         if !slots.is_empty() {
             self.pcm.barrier();
         }
     }
 
+    /// Returns the number of slots that stay free: those for recovery, and those for leaves that
+    /// leave as pages where they have been tuples.
+    pub(crate) fn kept(&self) -> usize {
+        match self.granularity {
+            Granularity::Page => KEPT,
+            Granularity::Tuple => KEPT + (self.pcm.slots() as usize / 16).clamp(1, BATCH_PAGES / 4),
+        }
+    }
+
     /// Makes sure that `count` slots are free.
-    fn make_room(&self, storing: &mut Storing, count: usize) -> Result<(), PoolError> {
+    pub(super) fn make_room(&self, storing: &mut Storing, count: usize) -> Result<(), PoolError> {
         loop {
-            if self.map.lock().free() >= count + KEPT {
+            if self.map.lock().free() >= count + self.kept() {
                 return Ok(());
             }
             let replaced = self.map.lock().take_replaced();
-            if replaced.is_empty() {
-                self.write_back(storing)?;
-            } else {
+            if !replaced.is_empty() {
                 self.erase_durably(&replaced);
                 self.map.lock().give(replaced);
+            } else if !self.empty_a_slot(storing) {
+                self.write_back(storing)?;
             }
         }
     }
@@ -284,23 +323,51 @@ impl PcmPages {
     /// Writes the coldest pages to the data file, and frees their slots.
     fn write_back(&self, storing: &mut Storing) -> Result<(), PoolError> {
         let count = (self.pcm.slots() as usize / 8).clamp(1, BATCH_PAGES);
-        let coldest = self.map.lock().coldest(count, |xid| self.active.is_active(xid));
-        if coldest.is_empty() {
-            return Err(PoolError::PcmFull { location: self.pcm.location().to_owned(), slots: self.pcm.slots() });
-        }
         let replaced = self.map.lock().take_replaced();
         if !planted!(NewestFreedFirst) {
             self.erase_durably(&replaced);
             self.map.lock().give(replaced);
         }
+        let coldest = {
+            let mut map = self.map.lock();
+            let overlays = map.free().saturating_sub(KEPT);
+            let coldest = map.coldest(count, overlays, |xid| self.active.is_active(xid));
+            map.tuples.set_leaving(coldest.iter().map(|(page, _)| *page));
+            coldest
+        };
+        if coldest.is_empty() {
+            return Err(PoolError::PcmFull { location: self.pcm.location().to_owned(), slots: self.pcm.slots() });
+        }
+        let written = self.write_back_these(storing, coldest);
+        self.map.lock().tuples.set_leaving([]);
+        written
+    }
+
+    fn write_back_these(&self, storing: &mut Storing, coldest: Vec<(PageId, Option<Held>)>) -> Result<(), PoolError> {
+        let mut leaving = Vec::with_capacity(coldest.len());
+        let mut alone = Vec::new();
+        for (page, held) in coldest {
+            match held {
+                Some(held) => leaving.push((page, held)),
+                None => alone.push(page),
+            }
+        }
+        leaving.extend(self.make_pages_of_tuples(&alone)?);
+        if leaving.is_empty() {
+            return Ok(());
+        }
+        leaving.sort_unstable_by_key(|(page, _)| *page);
         storing.leaving.clear();
         let mut bytes = vec![0; PAGE_SIZE];
-        for (page, held) in &coldest {
+        let mut known = Vec::with_capacity(leaving.len());
+        for (page, held) in &leaving {
             self.read_slot(*page, held, &mut bytes)?;
+            self.put_tuples_into(&mut self.map.lock(), *page, &mut bytes)?;
+            known.push((page::gsn(&bytes), Base::of(&bytes)));
             storing.leaving.push(*page, &bytes);
         }
         let slots: Vec<Slot> =
-            coldest.iter().flat_map(|(_, held)| std::iter::once(held.slot).chain(held.more.iter().copied())).collect();
+            leaving.iter().flat_map(|(_, held)| std::iter::once(held.slot).chain(held.more.iter().copied())).collect();
         if planted!(SlotFreedUnsynced) {
             self.erase_durably(&slots);
         }
@@ -308,11 +375,12 @@ impl PcmPages {
         // Readers find the pages in the data file from now on.
         let left: Vec<Slot> = {
             let mut map = self.map.lock();
-            coldest.iter().flat_map(|(page, held)| map.remove(*page, held.slot)).collect()
+            let removed = leaving.iter().zip(known);
+            removed.flat_map(|((page, held), (gsn, base))| map.remove(*page, held.slot, gsn, base)).collect()
         };
         self.erase_durably(&left);
         self.map.lock().give(left);
-        self.counters.written_back.fetch_add(coldest.len() as u64, Ordering::Relaxed);
+        self.counters.written_back.fetch_add(leaving.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -320,7 +388,7 @@ impl PcmPages {
     #[cfg(test)]
     pub(super) fn drain(&self) -> Result<(), PoolError> {
         let mut storing = self.storing.lock();
-        while self.map.lock().pages() > 0 {
+        while self.map.lock().pages() + self.map.lock().tuples.count() > 0 {
             self.write_back(&mut storing)?;
         }
         Ok(())
@@ -339,36 +407,84 @@ impl PcmPages {
         Err(PoolError::Corrupt { page, defect, damage: Damage::Other, file, offset: at })
     }
 
-    /// Reads a page if it is in the region; returns whether it is.
-    fn read_here(&self, page: PageId, bytes: &mut [u8]) -> Result<bool, PoolError> {
-        // A slot is freed only after its page has left the map.
-        let mut map = self.map.lock();
-        map.touch(page);
-        let counter = if map.get(page).is_some() { &self.counters.hits } else { &self.counters.misses };
-        counter.fetch_add(1, Ordering::Relaxed);
-        match map.get(page) {
-            Some(held) => self.read_slot(page, held, bytes).map(|()| true),
-            None => Ok(false),
+    /// Reads a page if it is in a slot. The caller then puts its tuples into it
+    /// ([`PcmPages::end_reading`]).
+    fn begin_reading(&self, page: PageId, bytes: &mut [u8]) -> Result<Reading, PoolError> {
+        loop {
+            let mut map = self.map.lock();
+            if !map.tuples.is_leaving(page) {
+                // A slot is freed only after its page has left the map.
+                map.touch(page);
+                let is_here = map.get(page).is_some();
+                let counter = if is_here { &self.counters.hits } else { &self.counters.misses };
+                counter.fetch_add(1, Ordering::Relaxed);
+                if let Some(held) = map.get(page) {
+                    self.read_slot(page, held, bytes)?;
+                }
+                return Ok(Reading { is_here, has_tuples: map.tuples.begin_reading(page) });
+            }
+            drop(map);
+            // The thread that writes it to the data file has this lock.
+            drop(self.storing.lock());
         }
+    }
+
+    /// Puts the tuples of a page into its base, if that was read without an error.
+    fn end_reading(&self, page: PageId, reading: Reading, bytes: &mut [u8], is_read: bool) -> Result<(), PoolError> {
+        if !reading.has_tuples && self.granularity == Granularity::Page {
+            return Ok(());
+        }
+        let mut map = self.map.lock();
+        let put = if is_read { self.put_tuples_into(&mut map, page, bytes) } else { Ok(()) };
+        if reading.has_tuples {
+            map.tuples.end_reading(page);
+        }
+        put
+    }
+
+    /// Returns whether a leaf must be written although its latest changes are tuples.
+    fn must_be_written(&self, map: &Map, page: PageId, bytes: &[u8], covers: &CoversOfPage) -> bool {
+        self.granularity == Granularity::Page
+            || page::page_type(bytes) != Some(PageType::Leaf)
+            || !covers.xids.is_empty()
+            || map.tuples.is_altered(page)
     }
 }
 
 impl PageStore for PcmPages {
     fn read(&self, id: PageId, was_written: bool, bytes: &mut [u8]) -> Result<(), PoolError> {
-        if self.read_here(id, bytes)? {
-            return self.verify(id, was_written, bytes);
-        }
-        self.file.read(id, was_written, bytes)
+        let reading = self.begin_reading(id, bytes)?;
+        let read = match reading.is_here {
+            true => self.verify(id, was_written, bytes),
+            false => self.file.read(id, was_written, bytes),
+        };
+        self.end_reading(id, reading, bytes, read.is_ok()).and(read)
     }
 
     fn read_batch(&self, pages: &mut [(PageId, &mut [u8])]) -> Result<(), PoolError> {
-        let mut below = Vec::new();
-        for (id, bytes) in pages {
-            if !self.read_here(*id, bytes)? {
-                below.push((*id, &mut **bytes));
+        let mut readings = Vec::with_capacity(pages.len());
+        let mut read = Ok(());
+        for (id, bytes) in pages.iter_mut() {
+            match self.begin_reading(*id, bytes) {
+                Ok(reading) => readings.push(reading),
+                Err(error) => {
+                    read = Err(error);
+                    break;
+                }
             }
         }
-        if below.is_empty() { Ok(()) } else { self.file.read_batch(&mut below) }
+        if read.is_ok() {
+            let below = pages.iter_mut().zip(&readings).filter(|(_, reading)| !reading.is_here);
+            let mut below: Vec<(PageId, &mut [u8])> = below.map(|((id, bytes), _)| (*id, &mut **bytes)).collect();
+            read = if below.is_empty() { Ok(()) } else { self.file.read_batch(&mut below) };
+        }
+        // The caller verifies the pages as they are when this returns.
+        for ((id, bytes), reading) in pages.iter_mut().zip(readings) {
+            let is_sound = read.is_ok() && (!reading.has_tuples || self.verify(*id, true, bytes).is_ok());
+            let put = self.end_reading(*id, reading, bytes, is_sound);
+            read = read.and(put);
+        }
+        read
     }
 
     /// Pages in the region are sealed as those of the data file are.
@@ -425,8 +541,13 @@ impl PageWriter for PcmPages {
             let map = self.map.lock();
             batch.sealed().map(|(page, _)| map.announced(page)).collect()
         };
-        let images: Vec<Image<'_>> =
+        let mut images: Vec<Image<'_>> =
             batch.sealed().zip(&covers).map(|((page, bytes), covers)| Image { page, bytes, covers }).collect();
+        {
+            let (map, all) = (self.map.lock(), images.len());
+            images.retain(|image| self.must_be_written(&map, image.page, image.bytes, image.covers));
+            self.counters.left_to_tuples.fetch_add((all - images.len()) as u64, Ordering::Relaxed);
+        }
         let mut rest = &images[..];
         let mut written = Ok(());
         while !rest.is_empty() && written.is_ok() {

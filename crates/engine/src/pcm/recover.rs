@@ -1,8 +1,10 @@
 //! Recovery: one scan of the region. It reads and writes nothing else.
 //!
 //! 1. *Scan*. Of each page the version with the highest GSN counts, unless it belongs to a
-//!    structure change that is still listed, or its covers are not whole. All other slots are
-//!    erased, and a barrier follows.
+//!    structure change that is still listed, or its covers are not whole. Of each key the tuple with
+//!    the highest GSN counts, unless that is the tuple of a transaction that is still listed. All
+//!    other slots are erased, and the tuples of transactions that are still listed, and a barrier
+//!    follows.
 //! 2. *Discard*. Where that version has covers of transactions that are still listed, their changes
 //!    are discarded: the page is stored anew, with a higher GSN, as it was without them. A barrier;
 //!    then the version until then is erased, with another barrier.
@@ -27,19 +29,23 @@
 //! cover stays, the transaction stays listed, and is rolled back as in normal operation, with a
 //! split.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
 use super::active::{Active, Xid};
-use super::covers::{Before, Cover, CoversOfPage};
+use super::cell::{Cell, Class};
+use super::content::Content;
+use super::covers::{Cover, CoversOfPage};
 use super::image::Image;
 use super::layout::{SLOT_BYTES, Slot, SlotHeader, SlotKind};
 use super::map::Map;
+use super::tuple_pages::put_tuples_into;
+use super::tuples::{Base, HeldTuple, Tuples};
 use super::{Pcm, corrupt};
 use crate::error::Result;
 use crate::options::Barriers;
-use crate::page::{self, DatabaseTag, Lines, Node, NodeMut, PageMut, PageType, bitmap};
+use crate::page::{self, DatabaseTag, Lines, Node, PageMut, PageType, bitmap};
 
 /// What the scan has found.
 #[derive(Debug)]
@@ -95,6 +101,7 @@ pub(super) struct Scan {
     pages: Vec<(Slot, SlotHeader, Vec<u8>)>,
     covers: HashMap<(PageId, Gsn, u32), (Slot, Vec<u8>)>,
     pub(super) garbage: Vec<(Slot, Xid, Vec<u8>)>,
+    carved: Vec<(Slot, Class)>,
     pub(super) free: Vec<Slot>,
     pub(super) erased: Vec<Slot>,
 }
@@ -119,6 +126,10 @@ impl Scan {
             match header.kind {
                 SlotKind::Page => scan.pages.push((slot, header, rest)),
                 SlotKind::Garbage => scan.garbage.push((slot, Xid(header.owner), rest)),
+                SlotKind::Tuples => match Class::from_index(header.part as usize) {
+                    Some(class) => scan.carved.push((slot, class)),
+                    None => scan.erased.push(slot),
+                },
                 SlotKind::Covers => {
                     let key = (header.page, header.gsn, header.part);
                     if let Some((other, _)) = scan.covers.insert(key, (slot, rest)) {
@@ -163,6 +174,43 @@ impl Scan {
     }
 }
 
+impl Scan {
+    /// Takes the tuples that count beside these versions of pages, and leaves nothing. Returns them
+    /// with the cells of transactions that are still listed.
+    pub(super) fn take_tuples(&mut self, pcm: &Pcm, versions: &HashMap<PageId, Version>) -> (Tuples, Vec<Cell>) {
+        let mut latest: HashMap<(PageId, Vec<u8>), (Gsn, Cell)> = HashMap::new();
+        let (mut slots, mut unfinished) = (BTreeMap::new(), Vec::new());
+        for (slot, class) in std::mem::take(&mut self.carved) {
+            slots.insert(slot, (class, false));
+            for cell in (0..class.cells()).map(|number| Cell { slot, class, number }) {
+                let Some(tuple) = pcm.read_tuple(cell) else { continue };
+                if tuple.xid.is_listed_in(pcm) {
+                    unfinished.push(cell);
+                    continue;
+                }
+                let is_later = |gsn: Gsn| (gsn < tuple.gsn) != planted!(OlderTupleWins);
+                if versions.get(&tuple.page).is_some_and(|version| version.gsn >= tuple.gsn) {
+                    continue;
+                }
+                let held = latest.entry((tuple.page, tuple.key)).or_insert((tuple.gsn, cell));
+                if is_later(held.0) {
+                    *held = (tuple.gsn, cell);
+                }
+            }
+        }
+        latest.values().for_each(|(_, cell)| slots.get_mut(&cell.slot).expect("it was scanned").1 = true);
+        let mut tuples = Tuples::default();
+        for (slot, (class, is_used)) in slots {
+            if is_used { tuples.add_slot(slot, class) } else { self.erased.push(slot) }
+        }
+        for ((page, key), (gsn, cell)) in latest {
+            tuples.occupy(cell);
+            tuples.found(page, key, HeldTuple { cell, gsn, len_in_base: None, growth: cell.class.bytes() });
+        }
+        (tuples, unfinished)
+    }
+}
+
 impl Found {
     /// Scans the region, and discards what transactions have changed that had not committed.
     ///
@@ -182,10 +230,13 @@ impl Found {
             winner.slots.push(slot);
             winner.frees.extend(split_frees(&frees).ok_or_else(|| malformed(pcm, slot))?);
         }
+        let (tuples, unfinished) = scan.take_tuples(pcm, &newest);
+        unfinished.iter().for_each(|cell| pcm.free_cell(*cell));
         scan.erased.iter().for_each(|slot| pcm.free_slot(*slot));
         pcm.barrier();
 
         let mut map = Map::default();
+        map.tuples = tuples;
         map.give(scan.free.into_iter().chain(scan.erased));
         let mut discarded: Vec<Xid> = Vec::new();
         let mut losers: HashMap<Xid, Loser> = HashMap::new();
@@ -197,7 +248,7 @@ impl Found {
             let covers = Cover::decode_all(&version.covers).map_err(|_| malformed(pcm, version.slot))?;
             let covers: Vec<Cover> = covers.into_iter().filter(|cover| cover.xid().is_listed_in(pcm)).collect();
             let (slot, gsn) = (version.slot, version.gsn);
-            map.install(page, (slot, version.more), gsn, Vec::new());
+            map.install(page, (slot, version.more), gsn, Vec::new(), None);
             if covers.is_empty() {
                 continue;
             }
@@ -232,6 +283,7 @@ fn discard(pcm: &Pcm, map: &mut Map, page: PageId, slot: Slot, covers: Vec<Cover
     if page::page_id(image) != page || !is_sound {
         return Err(malformed(pcm, slot));
     }
+    put_tuples_into(pcm, map, page, image)?;
     let mut lines = Lines::NONE;
     let mut left = Vec::new();
     {
@@ -261,7 +313,7 @@ fn discard(pcm: &Pcm, map: &mut Map, page: PageId, slot: Slot, covers: Vec<Cover
     let first = slots.remove(0);
     pcm.store_image(&image, first, &slots, Xid::default());
     pcm.barrier();
-    map.install(page, (first, slots), image.gsn(), covers.xids.clone());
+    map.install(page, (first, slots), image.gsn(), covers.xids.clone(), Base::of(image.bytes));
     let replaced = map.take_replaced();
     replaced.iter().for_each(|slot| pcm.free_slot(*slot));
     pcm.barrier();
@@ -271,7 +323,7 @@ fn discard(pcm: &Pcm, map: &mut Map, page: PageId, slot: Slot, covers: Vec<Cover
 
 /// Returns whether discarding a change makes a value longer.
 fn grows(page: &[u8], cover: &Cover) -> bool {
-    let Cover::Key { key, before: Before::Value { bytes, .. }, .. } = cover else { return false };
+    let Cover::Key { key, before: Content::Value { bytes, .. }, .. } = cover else { return false };
     let node = Node(page);
     match node.lower_bound(key) {
         (slot, true) => bytes.len() > node.value_len(slot),
@@ -293,26 +345,8 @@ fn take_back(page: &mut PageMut<'_>, cover: &Cover) -> Option<usize> {
             return None;
         }
     };
-    if page::page_type(page) != Some(PageType::Leaf) {
-        return None;
-    }
-    let (slot, is_there) = Node(&page[..]).lower_bound(key);
-    let mut node = NodeMut(page.reborrow());
-    match before {
-        Before::Absent if is_there => node.remove(slot),
-        Before::Absent => {}
-        Before::Value { flags, bytes } if is_there => {
-            if node.set_value(slot, bytes).is_err() {
-                return Some(node.view().value_len(slot));
-            }
-            node.set_flags(slot, *flags);
-        }
-        // A key that a transaction has changed stays in its leaf, if only as a ghost.
-        Before::Value { flags, bytes } => {
-            let _ = node.insert(slot, key, bytes, *flags);
-        }
-    }
-    None
+    // A key that a transaction has changed stays in its leaf, if only as a ghost.
+    before.put(page, key).err().flatten()
 }
 
 /// Reads deferred frees, each with its length before it.

@@ -8,7 +8,7 @@ use duramen_sync::Arc;
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 
 use super::*;
-use crate::options::{Barriers, PcmOptions};
+use crate::options::{Barriers, Granularity, PcmOptions};
 use crate::page::{self, DatabaseTag, NodeMut, PageBuf, PageMut, PageType, SlotFlags};
 use crate::pool::{FilePages, PageStore};
 use crate::record::{Tree, Undo};
@@ -32,7 +32,7 @@ fn pages_on(disk: &SimDisk, memory: &SimMemory, barriers: Barriers) -> PcmPages 
     let (pcm, found) = found(memory, barriers);
     let data = disk.open("data", OpenMode::Existing).unwrap();
     let file = FilePages::new(data, DatabaseTag::of(&DATABASE), None, None, Arc::new(Clock(Arc::clone(&pcm)))).unwrap();
-    PcmPages::new(pcm, file, found)
+    PcmPages::new(pcm, file, found, Granularity::Page)
 }
 
 fn new_pages(bytes: u64, domain: Domain, barriers: Barriers) -> (SimDisk, SimMemory, PcmPages) {

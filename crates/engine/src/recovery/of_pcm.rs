@@ -13,7 +13,7 @@ use super::prev_chain::{ReadRecords, Resumable};
 use super::undo::finish_transactions;
 use crate::error::Result;
 use crate::metrics::RecoveryReport;
-use crate::pcm::{Before, Cover, Loser, Winner};
+use crate::pcm::{Content, Cover, Loser, Winner};
 use crate::record::{Kind, Undo};
 use crate::txn_state::log::PastRecord;
 use crate::txn_state::table::{TxnEntry, TxnState};
@@ -56,7 +56,7 @@ impl Resumed {
         let mut resumed = Self { location: left.location.clone(), entries: Vec::new(), records: Vec::new() };
         for (txn, loser) in &left.losers {
             let undo = loser.changes.iter().filter_map(|change| {
-                let Cover::Key { tree, key, before: Before::Value { flags, bytes }, .. } = &change.cover else {
+                let Cover::Key { tree, key, before: Content::Value { flags, bytes }, .. } = &change.cover else {
                     return None;
                 };
                 let remove = u16::try_from(change.len).expect("a value is shorter than a page");

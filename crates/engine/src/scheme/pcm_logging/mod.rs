@@ -33,7 +33,7 @@
 //! reserves the slots that its pages and covers may take, and is refused when there are not enough.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use duramen_sync::atomic::{AtomicI64, Ordering};
 use duramen_sync::{Arc, Backoff, Mutex, OnceLock};
@@ -43,9 +43,11 @@ use duramen_wal::NewRecord;
 use super::{Change, Hardening, Home, LogService, Recorded, StorageScheme};
 use crate::error::{Error, Result};
 use crate::metrics::{HeapMetrics, PcmMetrics};
+use crate::options::Granularity;
 use crate::page::{self, DatabaseTag, PageType, bitmap};
 use crate::pcm::{
-    Covered, CoversOfPage, ENTRIES, Image, Loser, Pcm, PcmPages, SLOT_BYTES, Slot, Winner, Word, Xid, slots_with,
+    ChangedKey, ChangedLeaf, Covered, CoversOfPage, ENTRIES, Ended, Image, Loser, Pcm, PcmPages, SLOT_BYTES, Slot,
+    Winner, Word, Xid, slots_with,
 };
 use crate::pool::{Exclusive, Pool, PoolError};
 use crate::record::{FLAG_HAS_DEFERRED_FREES, Kind, Reader, Undo};
@@ -87,8 +89,8 @@ pub(crate) struct PcmLogging {
 /// The transaction table's view of a transaction: its changes.
 #[derive(Debug, Default)]
 struct Txn {
-    /// Pages that it has changed, and the bytes of its covers in each.
-    pages: HashMap<PageId, usize>,
+    /// Pages that it has changed.
+    pages: HashMap<PageId, ChangedPage>,
     covered: Vec<Covered>,
     /// Its deferred frees, and the bytes that they take.
     frees: Vec<Vec<u8>>,
@@ -97,6 +99,15 @@ struct Txn {
     garbage: Vec<Slot>,
     /// Space that it has taken.
     taken: u64,
+}
+
+/// A page that a transaction has changed.
+#[derive(Debug, Default)]
+struct ChangedPage {
+    /// Bytes of its covers in the page.
+    covers: usize,
+    /// More than records of a leaf have changed, so that the page must be stored as a page.
+    is_whole: bool,
 }
 
 impl PcmLogging {
@@ -108,7 +119,7 @@ impl PcmLogging {
         losers: &[(TxnId, Loser)],
         winners: &[(TxnId, Winner)],
     ) -> Self {
-        let unreserved = UNRESERVED + pages.at_once() as u64;
+        let unreserved = UNRESERVED + (pages.at_once() + pages.kept()) as u64;
         let bytes = u64::from(pages.slots()).saturating_sub(unreserved) * SLOT_BYTES as u64;
         // Each transaction under way has at least one step, so that there are never more of them
         // than entries. Entry 0 is that of structure changes.
@@ -123,8 +134,8 @@ impl PcmLogging {
             let entry = loser.xid.entry();
             let mut txn = txns[entry as usize].lock();
             for change in &loser.changes {
-                txn.pages.insert(change.page, 0);
-                txn.covered.push(pages.covers.resume(change.cover.clone()));
+                txn.pages.insert(change.page, ChangedPage::default());
+                txn.covered.push(pages.covers.resume(change.page, change.cover.clone()));
             }
             taken.insert(entry);
             resumed.push((*id, entry));
@@ -179,6 +190,9 @@ impl PcmLogging {
             && page::page_type(page) == Some(PageType::Leaf)
         {
             // A ghost is removed. If a crash brings it back, it is removed later.
+            if self.pages.granularity() == Granularity::Tuple {
+                self.pages.alter(page);
+            }
             return;
         }
         let tag = DatabaseTag::of(&self.pcm.database());
@@ -204,7 +218,7 @@ impl PcmLogging {
                 if self.pages.active.current(xid.entry()) == *xid && !txn.pages.contains_key(&image.page) {
                     let covers = image.covers.bytes.len();
                     let taken = self.scaled(slots_with(covers) * SLOT_BYTES as u64);
-                    txn.pages.insert(image.page, covers);
+                    txn.pages.insert(image.page, ChangedPage { covers, is_whole: false });
                     txn.taken += taken;
                     self.space.fetch_sub(taken.cast_signed(), Ordering::AcqRel);
                 }
@@ -233,6 +247,11 @@ impl PcmLogging {
             };
             // Another transaction may allocate the page now.
             let has_bitmap = pages.iter().any(|page| page::page_type(page) == Some(PageType::Bitmap));
+            if let [leaf] = pages
+                && page::page_type(leaf) == Some(PageType::Leaf)
+            {
+                self.pages.covers.note_taken_back(xid, leaf);
+            }
             if has_bitmap && let Some(at) = txn.covered.iter().rposition(is_free) {
                 let covered = txn.covered.swap_remove(at);
                 self.pages.covers.forget(xid, &covered);
@@ -245,18 +264,25 @@ impl PcmLogging {
         }
         let mut slots = 0;
         for page in pages {
+            let is_leaf = page::page_type(page) == Some(PageType::Leaf);
             // Only these have covers, and others may leave the region before the transaction ends.
-            let has_covers = matches!(page::page_type(page), Some(PageType::Leaf | PageType::Bitmap));
-            let (covers, before) = match txn.pages.entry(page.id()) {
+            let has_covers = is_leaf || page::page_type(page) == Some(PageType::Bitmap);
+            let (changed, before) = match txn.pages.entry(page.id()) {
                 Entry::Occupied(entry) => {
-                    let before = slots_with(*entry.get());
+                    let before = slots_with(entry.get().covers);
                     (entry.into_mut(), before)
                 }
-                Entry::Vacant(entry) => (entry.insert(0), 0),
+                Entry::Vacant(entry) => (entry.insert(ChangedPage::default()), 0),
             };
             if has_covers {
-                *covers += covered;
-                slots += slots_with(*covers) - before;
+                changed.covers += covered;
+                slots += slots_with(changed.covers) - before;
+            }
+            if !is_leaf || pages.len() > 1 {
+                changed.is_whole = true;
+                if is_leaf {
+                    self.pages.alter(page);
+                }
             }
         }
         let taken = self.scaled(slots * SLOT_BYTES as u64);
@@ -272,14 +298,47 @@ impl PcmLogging {
         if is_ended_early {
             self.pages.end(home.0);
         }
+        let is_by_tuple = self.pages.granularity() == Granularity::Tuple;
         // The pages stay in the set: a structure change may meet the transaction until it is over.
-        let pages: Vec<PageId> = self.txn(home).lock().pages.keys().copied().collect();
-        self.pool.flush_pages(pages, Gsn::new(self.pcm.now() + 1))?;
+        let whole = |(page, changed): (&PageId, &ChangedPage)| (changed.is_whole || !is_by_tuple).then_some(*page);
+        let (pages, covered): (Vec<PageId>, Vec<Covered>) = {
+            let txn = self.txn(home).lock();
+            (txn.pages.iter().filter_map(whole).collect(), if is_by_tuple { txn.covered.clone() } else { Vec::new() })
+        };
+        if !pages.is_empty() {
+            self.flush(pages)?;
+        }
         let garbage = if frees.is_empty() { Vec::new() } else { self.pages.put_garbage(xid, frees)? };
-        if !is_ended_early {
+        if is_by_tuple {
+            while let Ended::After(leaves) = self.pages.end_with(xid, self.changed_leaves(&covered)?, is_ended_early)? {
+                leaves.iter().for_each(|leaf| self.pages.alter_page(*leaf));
+                self.flush(leaves)?;
+            }
+        } else if !is_ended_early {
             self.pages.end(home.0);
         }
         Ok(garbage)
+    }
+
+    fn flush(&self, pages: Vec<PageId>) -> std::result::Result<(), PoolError> {
+        self.pool.flush_pages(pages, Gsn::new(self.pcm.now() + 1))
+    }
+
+    /// Reads the records that a transaction has changed, as they are now.
+    fn changed_leaves(&self, covered: &[Covered]) -> std::result::Result<Vec<ChangedLeaf>, PoolError> {
+        let mut leaves: BTreeMap<PageId, Vec<ChangedKey>> = BTreeMap::new();
+        self.pages.covers.by_leaf(covered, &mut leaves);
+        let mut changed = Vec::with_capacity(leaves.len());
+        while let Some((leaf, mut keys)) = leaves.pop_first() {
+            // A leaf without a frame was stored before it was evicted.
+            if !self.pool.is_resident(leaf) {
+                continue;
+            }
+            changed.push(ChangedLeaf::read(&self.pool.shared(leaf)?, &mut keys));
+            let moved: Vec<Covered> = keys.into_iter().map(|key| Covered::Key(key.table, key.key)).collect();
+            self.pages.covers.by_leaf(&moved, &mut leaves);
+        }
+        Ok(changed)
     }
 
     /// Forgets the changes of a transaction that has ended, whose number was `xid`; returns the

@@ -1,0 +1,342 @@
+//! Leaves whose latest changes are tuples in the region.
+//!
+//! With [`Granularity::Tuple`], a transaction that ends stores the records that it has changed, each
+//! in a cell of its own, instead of the leaves that they are in (section 3.3 of the paper). The
+//! leaves stay dirty in their frames, and are dropped when the pool needs these: the tuples are put
+//! into a leaf when it is read again. When slots are needed, the leaves of the coldest tuples are
+//! read, and go to the data file with their tuples.
+//!
+//! # When a leaf is stored as a page
+//! - A transaction under way has changed it, and the pool needs its frame. Its slot has covers then.
+//! - It belongs to a structure change.
+//! - Ghosts were removed from it ([`Tuples::alter`]), and the pool needs its frame: no tuple tells
+//!   that, and with the ghost the gaps that transactions have locked would change.
+//! - Its base has no space for all that its tuples add to it. So the tuples of a leaf fit into its
+//!   base, whatever else was in the leaf.
+//! - The tuples would take more space than the page, or one of them fits no cell.
+//!
+//! # Why it is right
+//! - A tuple has the GSN of its leaf when it was stored, and counts for bases of lower GSNs only. A
+//!   base has all changes up to its GSN. So a tuple that is left over from an earlier base does no
+//!   harm, and a cell can be used again without being erased before.
+//! - The cell of a tuple is free when a later tuple of its key, or a later base, is durable and
+//!   counts: when the number of the transaction that has stored it has been replaced.
+//! - Of several tuples of a key the one with the highest GSN counts: one transaction at a time has
+//!   the key, and its leaf gets a higher GSN with each change.
+//! - The key of a tuple lies within the fences of its leaf: what moves keys to other leaves is a
+//!   structure change, which gives all these leaves new bases.
+//!
+//! [`Tuples::alter`]: super::tuples::Tuples::alter
+//! [`Granularity::Tuple`]: crate::options::Granularity::Tuple
+
+use std::collections::BTreeMap;
+
+use duramen_sync::atomic::Ordering;
+use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
+
+use super::Pcm;
+use super::active::Xid;
+use super::cell::{Cell, Class, Tuple};
+use super::content::Content;
+use super::covers::{ChangedKey, CoversOfPage};
+use super::image::Image;
+use super::layout::SLOT_BYTES;
+use super::map::{Held, Map};
+use super::pages::{PcmPages, Storing};
+use super::tuples::{Base, HeldTuple};
+use crate::page::{self, DatabaseTag, Lines, Node, PageMut, PageType};
+use crate::pool::{Damage, PageStore, PoolError};
+
+/// The records of a leaf that a transaction has changed, as they are when it ends.
+#[derive(Debug)]
+pub(crate) struct ChangedLeaf {
+    leaf: PageId,
+    gsn: Gsn,
+    records: Vec<(ChangedKey, Content)>,
+}
+
+impl ChangedLeaf {
+    /// Reads records of a leaf, which the caller holds latched. Leaves those in `keys` that are not
+    /// in the leaf any more, because a structure change has moved them.
+    pub(crate) fn read(bytes: &[u8], keys: &mut Vec<ChangedKey>) -> Self {
+        let (leaf, gsn) = (page::page_id(bytes), page::gsn(bytes));
+        let is_here = |key: &ChangedKey| {
+            page::page_type(bytes) == Some(PageType::Leaf)
+                && page::table_id(bytes) == key.table
+                && Node(bytes).contains(&key.key)
+        };
+        let (here, moved) = std::mem::take(keys).into_iter().partition(is_here);
+        *keys = moved;
+        let here: Vec<ChangedKey> = here;
+        let records = here.into_iter().map(|key| {
+            let content = Content::of(bytes, &key.key);
+            (key, content)
+        });
+        Self { leaf, gsn, records: records.collect() }
+    }
+}
+
+/// What became of the end of a transaction.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// It is durable.
+    Yes,
+    /// These leaves must be stored as pages before.
+    After(Vec<PageId>),
+}
+
+impl PcmPages {
+    /// Notes that a leaf was changed in a way that no tuple tells; the caller holds it latched.
+    pub(crate) fn alter(&self, leaf: &[u8]) {
+        self.map.lock().tuples.alter(page::page_id(leaf), page::gsn(leaf));
+    }
+
+    /// Notes that a leaf is to be stored as a page at the next occasion.
+    pub(crate) fn alter_page(&self, leaf: PageId) {
+        self.map.lock().tuples.alter(leaf, Gsn::ZERO);
+    }
+
+    /// Ends the transaction of an entry of the list, as [`PcmPages::end`] does, after storing what it
+    /// has changed in these leaves. All other pages that it has changed are durable here as they are
+    /// now.
+    ///
+    /// # Errors
+    /// As [`PcmPages::write_together`].
+    pub(crate) fn end_with(&self, xid: Xid, leaves: Vec<ChangedLeaf>, ended_early: bool) -> Result<Ended, PoolError> {
+        let mut storing = self.storing.lock();
+        let leaves: Vec<ChangedLeaf> = {
+            let map = self.map.lock();
+            let mut leaves = leaves;
+            for leaf in &mut leaves {
+                // What a page that was stored since has, needs no tuple.
+                let stored = map.get(leaf.leaf).map_or(Gsn::ZERO, |held| held.gsn);
+                leaf.records.retain(|(key, _)| key.latest > stored);
+            }
+            leaves.retain(|leaf| !leaf.records.is_empty());
+            leaves
+        };
+        if leaves.is_empty() {
+            if !ended_early {
+                self.replace_number(&mut storing, xid.entry());
+            }
+            return Ok(Ended::Yes);
+        }
+        let mut cells: BTreeMap<Class, usize> = BTreeMap::new();
+        let mut as_pages: Vec<PageId> = Vec::new();
+        for leaf in &leaves {
+            let classes = leaf.records.iter().map(|(key, content)| Class::of(&key.key, content));
+            match classes.collect::<Option<Vec<Class>>>() {
+                Some(classes) if classes.iter().map(|class| class.bytes()).sum::<usize>() <= SLOT_BYTES => {
+                    classes.into_iter().for_each(|class| *cells.entry(class).or_default() += 1);
+                }
+                _ => as_pages.push(leaf.leaf),
+            }
+        }
+        if !as_pages.is_empty() {
+            return Ok(Ended::After(as_pages));
+        }
+        let slots = {
+            let map = self.map.lock();
+            let slots = |(class, count): (&Class, &usize)| {
+                count.saturating_sub(map.tuples.free_cells(*class)).div_ceil(class.cells().into())
+            };
+            cells.iter().map(slots).sum()
+        };
+        self.make_room(&mut storing, slots)?;
+        as_pages.extend(leaves.iter().filter(|leaf| !self.has_space(leaf)).map(|leaf| leaf.leaf));
+        if !as_pages.is_empty() {
+            return Ok(Ended::After(as_pages));
+        }
+        self.store_tuples(&mut storing, xid, leaves, ended_early);
+        Ok(Ended::Yes)
+    }
+
+    /// Returns whether the base of a leaf has space for what its tuples and these may add to it.
+    fn has_space(&self, leaf: &ChangedLeaf) -> bool {
+        let map = self.map.lock();
+        let (mut more, mut replaced) = (0, 0);
+        for (key, content) in &leaf.records {
+            more += growth(&map, leaf.leaf, key, content).0;
+            replaced += map.tuples.held(leaf.leaf, &key.key).map_or(0, |held| held.growth);
+        }
+        map.tuples.has_space(leaf.leaf, more, replaced) || planted!(TupleSpaceUnchecked)
+    }
+
+    /// Stores tuples, and ends their transaction.
+    fn store_tuples(&self, storing: &mut Storing, xid: Xid, leaves: Vec<ChangedLeaf>, ended_early: bool) {
+        if !planted!(XidListedLate) && self.active.list(&self.pcm, [xid]) {
+            self.pcm.barrier();
+        }
+        let mut stored = Vec::new();
+        for ChangedLeaf { leaf, gsn, records } in leaves {
+            for (key, content) in records {
+                let class = Class::of(&key.key, &content).expect("it was found before");
+                let cell = self.take_cell(class);
+                let tuple = Tuple { xid, gsn, page: leaf, table: key.table, key: key.key.clone(), content };
+                self.pcm.store_tuple(cell, &tuple);
+                stored.push((cell, gsn, leaf, key, tuple.content));
+            }
+        }
+        if !planted!(TupleUnfenced) {
+            self.pcm.barrier();
+        }
+        if planted!(XidListedLate) && self.active.list(&self.pcm, [xid]) {
+            self.pcm.barrier();
+        }
+        if !ended_early {
+            self.replace_number(storing, xid.entry());
+        }
+        self.counters.tuples_written.fetch_add(stored.len() as u64, Ordering::Relaxed);
+        let mut map = self.map.lock();
+        for (cell, gsn, leaf, key, content) in stored {
+            let is_stored = map.get(leaf).is_some_and(|held| held.gsn >= gsn);
+            let emptied = if is_stored {
+                map.tuples.give(cell)
+            } else {
+                let (growth, len_in_base) = growth(&map, leaf, &key, &content);
+                let time = map.time();
+                map.tuples.put(leaf, key.key, HeldTuple { cell, gsn, len_in_base, growth }, time)
+            };
+            map.replace(emptied);
+        }
+    }
+
+    fn take_cell(&self, class: Class) -> Cell {
+        if let Some(cell) = self.map.lock().tuples.take(class) {
+            return cell;
+        }
+        let slot = self.take(1)[0];
+        self.pcm.carve(slot, class);
+        let mut map = self.map.lock();
+        map.tuples.add_slot(slot, class);
+        map.tuples.take(class).expect("a slot has cells")
+    }
+
+    /// Moves the tuples of a slot to free cells of others; returns whether there was such a slot.
+    pub(super) fn empty_a_slot(&self, _storing: &mut Storing) -> bool {
+        let Some((slot, class)) = self.map.lock().tuples.sparsest() else { return false };
+        let mut tuples = Vec::new();
+        for cell in self.map.lock().tuples.cells_of(slot) {
+            match self.pcm.read_tuple(cell) {
+                Some(tuple) => tuples.push((cell, tuple)),
+                // It is damaged, which its readers are to notice.
+                None => return false,
+            }
+        }
+        let cells = {
+            let mut map = self.map.lock();
+            if !tuples.iter().all(|(cell, tuple)| map.tuples.is_latest(tuple.page, &tuple.key, *cell)) {
+                return false;
+            }
+            map.tuples.move_out(slot, class, tuples.len())
+        };
+        let moves = || tuples.iter().map(|(_, tuple)| tuple).zip(&cells);
+        moves().for_each(|(tuple, cell)| self.pcm.store_tuple(*cell, tuple));
+        self.pcm.barrier();
+        let mut map = self.map.lock();
+        moves().for_each(|(tuple, cell)| map.tuples.moved(tuple.page, &tuple.key, *cell));
+        map.replace([slot]);
+        true
+    }
+
+    /// Puts the tuples of a leaf into its base, which `bytes` are. Tuples that are not later than the
+    /// base are forgotten.
+    ///
+    /// # Errors
+    /// [`PoolError::Corrupt`] if a cell does not hold its tuple.
+    pub(super) fn put_tuples_into(&self, map: &mut Map, leaf: PageId, bytes: &mut [u8]) -> Result<(), PoolError> {
+        put_tuples_into(&self.pcm, map, leaf, bytes)
+    }
+
+    /// Stores leaves that have nothing but tuples here as pages, so that they can be written to the
+    /// data file: a page that is torn there is still here. There are free slots for them.
+    pub(super) fn make_pages_of_tuples(&self, leaves: &[PageId]) -> Result<Vec<(PageId, Held)>, PoolError> {
+        let none = CoversOfPage::default();
+        let mut bytes = vec![0; PAGE_SIZE];
+        let mut made = Vec::with_capacity(leaves.len());
+        for &leaf in leaves {
+            self.file.read(leaf, true, &mut bytes)?;
+            let is_later = {
+                let mut map = self.map.lock();
+                self.put_tuples_into(&mut map, leaf, &mut bytes)?;
+                let has_tuples = map.tuples.overlay(leaf).is_some_and(|overlay| !overlay.tuples.is_empty());
+                if !has_tuples {
+                    let gsn = page::gsn(&bytes);
+                    let emptied = map.tuples.superseded(leaf, gsn, Base::of(&bytes));
+                    map.replace(emptied);
+                }
+                has_tuples
+            };
+            if is_later {
+                self.counters.tuple_pages.fetch_add(1, Ordering::Relaxed);
+                let image = Image { page: leaf, bytes: &bytes, covers: &none };
+                let slot = self.take(1)[0];
+                self.pcm.store_image(&image, slot, &[], Xid::default());
+                made.push((leaf, slot, image.gsn(), Base::of(&bytes)));
+            }
+        }
+        self.pcm.barrier();
+        let mut map = self.map.lock();
+        let mut installed = Vec::with_capacity(made.len());
+        for (leaf, slot, gsn, base) in made {
+            map.install(leaf, (slot, Vec::new()), gsn, Vec::new(), base);
+            installed.push((leaf, map.get(leaf).expect("it was just installed").clone()));
+        }
+        Ok(installed)
+    }
+}
+
+/// Returns the bytes that a tuple may add to the base of its leaf, and the length of its value in
+/// the base, if that is known.
+fn growth(map: &Map, leaf: PageId, key: &ChangedKey, content: &Content) -> (usize, Option<usize>) {
+    let len_in_base = match map.tuples.held(leaf, &key.key) {
+        Some(held) => held.len_in_base,
+        // Then the base has the value until then.
+        None if map.tuples.base(leaf).is_some_and(|base| key.first > base.gsn) => key.len_before,
+        None => None,
+    };
+    (content.growth(&key.key, len_in_base), len_in_base)
+}
+
+/// Does the work of [`PcmPages::put_tuples_into`].
+pub(super) fn put_tuples_into(pcm: &Pcm, map: &mut Map, leaf: PageId, bytes: &mut [u8]) -> Result<(), PoolError> {
+    let base = Base::of(bytes);
+    map.tuples.set_base(leaf, base);
+    let Some(overlay) = map.tuples.overlay(leaf) else { return Ok(()) };
+    let (mut later, mut earlier) = (overlay.tuples.clone(), BTreeMap::new());
+    match base {
+        Some(base) => earlier.extend(later.extract_if(.., |_, held| held.gsn <= base.gsn && !planted!(StaleTuplePut))),
+        // It is no leaf any more.
+        None => std::mem::swap(&mut later, &mut earlier),
+    }
+    let mut contents = Vec::with_capacity(later.len());
+    for (key, held) in &mut later {
+        let tuple = pcm.read_tuple(held.cell).filter(|tuple| tuple.page == leaf && tuple.key == *key);
+        let tuple = tuple.ok_or_else(|| damaged(pcm, leaf, "a cell does not hold its tuple"))?;
+        let (slot, is_there) = Node(&*bytes).lower_bound(key);
+        held.len_in_base = is_there.then(|| Node(&*bytes).value_len(slot));
+        held.growth = tuple.content.growth(key, held.len_in_base);
+        contents.push(tuple.content);
+    }
+    let mut lines = Lines::NONE;
+    let mut page = PageMut::new(bytes, &mut lines);
+    for ((key, held), content) in later.iter().zip(&contents) {
+        if content.put(&mut page, key).is_err() {
+            return Err(damaged(pcm, leaf, "its tuples do not fit into it"));
+        }
+        let gsn = page::gsn(&page).max(held.gsn);
+        page::set_gsn(&mut page, gsn);
+    }
+    if !later.is_empty() {
+        page::seal(bytes, DatabaseTag::of(&pcm.database()));
+    }
+    map.tuples.set_overlay(leaf, later);
+    let emptied: Vec<_> = earlier.into_values().filter_map(|held| map.tuples.give(held.cell)).collect();
+    map.replace(emptied);
+    Ok(())
+}
+
+fn damaged(pcm: &Pcm, page: PageId, defect: &str) -> PoolError {
+    let (defect, file) = (defect.to_owned(), pcm.location().to_owned());
+    PoolError::Corrupt { page, defect, damage: Damage::Other, file, offset: 0 }
+}
