@@ -31,6 +31,7 @@
 
 use std::collections::BTreeMap;
 
+use duramen_io::AlignedBuf;
 use duramen_sync::atomic::Ordering;
 use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
@@ -135,14 +136,19 @@ impl PcmPages {
         if !as_pages.is_empty() {
             return Ok(Ended::After(as_pages));
         }
-        let slots = {
+        let slots = || -> usize {
             let map = self.map.lock();
             let slots = |(class, count): (&Class, &usize)| {
                 count.saturating_sub(map.tuples.free_cells(*class)).div_ceil(class.cells().into())
             };
             cells.iter().map(slots).sum()
         };
-        self.make_room(&mut storing, slots)?;
+        let mut room = 0;
+        // Tuples of slots that are emptied for this may take free cells.
+        while room < slots() {
+            room = slots();
+            self.make_room(&mut storing, room)?;
+        }
         as_pages.extend(leaves.iter().filter(|leaf| !self.has_space(leaf)).map(|leaf| leaf.leaf));
         if !as_pages.is_empty() {
             return Ok(Ended::After(as_pages));
@@ -252,7 +258,7 @@ impl PcmPages {
     /// data file: a page that is torn there is still here. There are free slots for them.
     pub(super) fn make_pages_of_tuples(&self, leaves: &[PageId]) -> Result<Vec<(PageId, Held)>, PoolError> {
         let none = CoversOfPage::default();
-        let mut bytes = vec![0; PAGE_SIZE];
+        let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
         let mut made = Vec::with_capacity(leaves.len());
         for &leaf in leaves {
             self.file.read(leaf, true, &mut bytes)?;
