@@ -6,13 +6,26 @@ mod every_scheme;
 use std::path::Path;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survive, Survivors};
-use duramen::{Barriers, Db, Error, LogDevice, NvmOptions, Options, PcmMetrics, PcmOptions, Scheme, TierOptions};
+use duramen::{
+    Barriers, Db, Error, Granularity, LogDevice, NvmOptions, Options, PcmMetrics, PcmOptions, Scheme, TierOptions,
+};
 use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_sync::Arc;
 use duramen_test_support::block_on;
 
 const MIB: u64 = 1 << 20;
-const BOTH: [Barriers; 2] = [Barriers::Fewest, Barriers::Paper];
+
+/// A protocol, and what a transaction stores at its end.
+type Way = (Barriers, Granularity);
+
+const WAYS: [Way; 4] = [
+    (Barriers::Fewest, Granularity::Page),
+    (Barriers::Paper, Granularity::Page),
+    (Barriers::Fewest, Granularity::Tuple),
+    (Barriers::Paper, Granularity::Tuple),
+];
+
+const FEWEST: [Way; 2] = [WAYS[0], WAYS[2]];
 
 fn in_file(path: &Path, bytes: u64) -> Options {
     let pcm = PcmOptions::new(Source::File(path.to_owned()), bytes, Domain::VolatileCache);
@@ -20,17 +33,22 @@ fn in_file(path: &Path, bytes: u64) -> Options {
     Options { scheme: Scheme::PcmLogging(pcm), pool_bytes: 1 << 20, ..Options::default() }
 }
 
-fn in_memory(memory: &SimMemory, barriers: Barriers) -> Options {
+fn in_memory(memory: &SimMemory, (barriers, granularity): Way) -> Options {
     let pcm = PcmOptions::new(Source::Simulated(memory.clone()), memory.len(), memory.domain());
-    Options { scheme: Scheme::PcmLogging(PcmOptions { barriers, ..pcm }), pool_bytes: 1 << 20, ..Options::default() }
+    Options {
+        scheme: Scheme::PcmLogging(PcmOptions { barriers, granularity, ..pcm }),
+        pool_bytes: 1 << 20,
+        ..Options::default()
+    }
 }
 
 fn pcm_of(db: &Db) -> PcmMetrics {
     db.metrics().pcm.expect("the database has PCM")
 }
 
-fn other(barriers: Barriers) -> Barriers {
-    if barriers == Barriers::Fewest { Barriers::Paper } else { Barriers::Fewest }
+/// The other protocol with the other granularity: what one has left, the other reads.
+fn other(way: Way) -> Way {
+    WAYS[3 - WAYS.iter().position(|some| *some == way).unwrap()]
 }
 
 #[test]
@@ -61,20 +79,22 @@ fn what_is_committed_is_there_after_closing_and_after_a_kill() {
 
 #[test]
 fn large_values_dropped_tables_and_savepoints_work() {
-    let memory = SimMemory::new(2 * MIB, Domain::VolatileCache);
-    let disk = SimDisk::new(1);
-    let db = Db::open_on(Arc::new(disk), in_memory(&memory, Barriers::Fewest)).unwrap();
-    every_scheme::work_with_large_values(&db);
-    db.close().unwrap();
+    for way in FEWEST {
+        let memory = SimMemory::new(2 * MIB, Domain::VolatileCache);
+        let disk = SimDisk::new(1);
+        let db = Db::open_on(Arc::new(disk), in_memory(&memory, way)).unwrap();
+        every_scheme::work_with_large_values(&db);
+        db.close().unwrap();
+    }
 }
 
 /// Two barriers for a commit and three with the paper's protocol, however many pages it has
 /// changed; as many for a rollback; none for a reader.
 #[test]
 fn barriers_are_counted() {
-    for (barriers, each) in [(Barriers::Fewest, 2), (Barriers::Paper, 3)] {
+    for (way, each) in WAYS.into_iter().zip([2, 3, 2, 3]) {
         let memory = SimMemory::new(8 * MIB, Domain::VolatileCache);
-        let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory, barriers)).unwrap();
+        let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory, way)).unwrap();
         let table = db.create_table("t").unwrap();
         for number in 0..500_u32 {
             db.run(|txn| txn.put(&table, &number.to_be_bytes(), &[3; 100])).unwrap();
@@ -87,14 +107,14 @@ fn barriers_are_counted() {
             }
             assert_eq!(pcm_of(&db).barriers, before.barriers);
             txn.commit().unwrap();
-            assert_eq!(pcm_of(&db).barriers - before.barriers, each, "{barriers}, {changes} changes");
+            assert_eq!(pcm_of(&db).barriers - before.barriers, each, "{way:?}, {changes} changes");
             assert!(pcm_of(&db).written - before.written <= changes.into());
         }
         let before = pcm_of(&db).barriers;
         let mut txn = db.begin();
         txn.put(&table, &7_u32.to_be_bytes(), b"undone").unwrap();
         txn.abort().unwrap();
-        assert_eq!(pcm_of(&db).barriers - before, each, "{barriers}");
+        assert_eq!(pcm_of(&db).barriers - before, each, "{way:?}");
         let before = pcm_of(&db).barriers;
         let mut txn = db.begin();
         txn.get(&table, &7_u32.to_be_bytes()).unwrap();
@@ -107,7 +127,7 @@ fn barriers_are_counted() {
         two.put(&table, &8_u32.to_be_bytes(), b"second").unwrap();
         let before = pcm_of(&db).barriers;
         one.commit().unwrap();
-        assert_eq!(pcm_of(&db).barriers - before, each, "{barriers}");
+        assert_eq!(pcm_of(&db).barriers - before, each, "{way:?}");
         two.commit().unwrap();
     }
 }
@@ -115,10 +135,10 @@ fn barriers_are_counted() {
 /// The data is many times as large as the PCM, and the PCM as the pool.
 #[test]
 fn pages_go_on_to_the_data_file_and_come_back() {
-    for barriers in BOTH {
+    for way in WAYS {
         let memory = SimMemory::new(2 * MIB, Domain::VolatileCache);
         let disk = SimDisk::new(1);
-        let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, barriers)).unwrap();
+        let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, way)).unwrap();
         let table = db.create_table("t").unwrap();
         let key = |number: u32| number.wrapping_mul(0x9E37_79B9).to_be_bytes();
         for number in 0..12_000_u32 {
@@ -129,7 +149,7 @@ fn pages_go_on_to_the_data_file_and_come_back() {
         let pcm = pcm_of(&db);
         assert!(pcm.written_back > 500 && pcm.misses > 500 && pcm.hits > 10, "{pcm:?}");
         let (disk, memory) = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
-        let db = Db::open_on(Arc::new(disk), in_memory(&memory, other(barriers))).unwrap();
+        let db = Db::open_on(Arc::new(disk), in_memory(&memory, other(way))).unwrap();
         let table = db.open_table("t").unwrap();
         let mut txn = db.begin();
         for number in 0..12_000_u32 {
@@ -145,82 +165,88 @@ fn pages_go_on_to_the_data_file_and_come_back() {
 /// A transaction that does not fit the PCM is refused while it can still be rolled back.
 #[test]
 fn a_transaction_that_is_too_long_is_refused_and_rolled_back() {
-    let memory = SimMemory::new(MIB, Domain::DurableCache);
-    let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory, Barriers::Fewest)).unwrap();
-    let table = db.create_table("t").unwrap();
-    for number in 0..2000_u32 {
-        db.run(|txn| txn.put(&table, &number.to_be_bytes(), &[1; 500])).unwrap();
+    for way in FEWEST {
+        let memory = SimMemory::new(MIB, Domain::DurableCache);
+        let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory, way)).unwrap();
+        let table = db.create_table("t").unwrap();
+        for number in 0..2000_u32 {
+            db.run(|txn| txn.put(&table, &number.to_be_bytes(), &[1; 500])).unwrap();
+        }
+        for _ in 0..2 {
+            let mut txn = db.begin();
+            let mut count = 0_u32;
+            let refused = loop {
+                match txn.put(&table, &(count * 13 % 2000).to_be_bytes(), &[2; 490]) {
+                    Ok(()) => count += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(&refused, Error::Full { reason } if reason.contains("PCM")), "{refused}");
+            assert!(count > 20, "{count}");
+            txn.abort().unwrap();
+            let mut txn = db.begin();
+            assert!((0..2000_u32).all(|number| txn.get(&table, &number.to_be_bytes()).unwrap().unwrap() == [1; 500]));
+            txn.put(&table, b"key", b"fits").unwrap();
+            txn.commit().unwrap();
+        }
+        assert!(db.check().unwrap().is_ok());
     }
-    for _ in 0..2 {
-        let mut txn = db.begin();
-        let mut count = 0_u32;
-        let refused = loop {
-            match txn.put(&table, &(count * 13 % 2000).to_be_bytes(), &[2; 490]) {
-                Ok(()) => count += 1,
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(&refused, Error::Full { reason } if reason.contains("PCM")), "{refused}");
-        assert!(count > 20, "{count}");
-        txn.abort().unwrap();
-        let mut txn = db.begin();
-        assert!((0..2000_u32).all(|number| txn.get(&table, &number.to_be_bytes()).unwrap().unwrap() == [1; 500]));
-        txn.put(&table, b"key", b"fits").unwrap();
-        txn.commit().unwrap();
-    }
-    assert!(db.check().unwrap().is_ok());
 }
 
 /// Regression: the rollback of a transaction that had changed nearly all pages of a large PCM found
 /// no slots for the batches in which a small pool writes them, and poisoned the database.
 #[test]
 fn a_transaction_over_all_of_a_large_pcm_is_rolled_back() {
-    let memory = SimMemory::new(8 * MIB, Domain::DurableCache);
-    let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory, Barriers::Fewest)).unwrap();
-    let table = db.create_table("t").unwrap();
-    let keys = || (0..6000_u32).map(u32::to_be_bytes);
-    // Five rows in a leaf.
-    for key in keys() {
-        db.run(|txn| txn.put(&table, &key, &[1; 1500])).unwrap();
+    for way in FEWEST {
+        let memory = SimMemory::new(8 * MIB, Domain::DurableCache);
+        let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory, way)).unwrap();
+        let table = db.create_table("t").unwrap();
+        let keys = || (0..6000_u32).map(u32::to_be_bytes);
+        // Five rows in a leaf.
+        for key in keys() {
+            db.run(|txn| txn.put(&table, &key, &[1; 1500])).unwrap();
+        }
+        for rounds in 0..2 {
+            let mut txn = db.begin();
+            let refused = keys().step_by(4).find_map(|key| txn.update(&table, &key, &[2; 1500]).err());
+            assert!(matches!(&refused, Some(Error::Full { reason }) if reason.contains("PCM")), "{refused:?}");
+            txn.abort().unwrap();
+            let mut txn = db.begin();
+            assert!(keys().all(|key| txn.get(&table, &key).unwrap().unwrap() == [1; 1500]));
+            txn.commit().unwrap();
+            db.run(|txn| txn.put(&table, b"key", &[rounds])).unwrap();
+        }
+        assert!(db.check().unwrap().is_ok());
     }
-    for rounds in 0..2 {
-        let mut txn = db.begin();
-        let refused = keys().step_by(4).find_map(|key| txn.update(&table, &key, &[2; 1500]).err());
-        assert!(matches!(&refused, Some(Error::Full { reason }) if reason.contains("PCM")), "{refused:?}");
-        txn.abort().unwrap();
-        let mut txn = db.begin();
-        assert!(keys().all(|key| txn.get(&table, &key).unwrap().unwrap() == [1; 1500]));
-        txn.commit().unwrap();
-        db.run(|txn| txn.put(&table, b"key", &[rounds])).unwrap();
-    }
-    assert!(db.check().unwrap().is_ok());
 }
 
 /// A transaction that writes much more than the PCM holds, in large values, is none that is too
 /// long: only pages with records have to stay.
 #[test]
 fn large_values_may_be_larger_than_the_pcm() {
-    let memory = SimMemory::new(MIB, Domain::DurableCache);
-    let disk = SimDisk::new(1);
-    let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, Barriers::Fewest)).unwrap();
-    let table = db.create_table("t").unwrap();
-    let large = vec![9; 5 << 20];
-    db.run(|txn| txn.put(&table, b"large", &large)).unwrap();
-    let (disk, memory) = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
-    let db = Db::open_on(Arc::new(disk), in_memory(&memory, Barriers::Fewest)).unwrap();
-    let table = db.open_table("t").unwrap();
-    assert_eq!(db.run(|txn| txn.get(&table, b"large")).unwrap().unwrap(), large);
-    db.run(|txn| txn.delete(&table, b"large")).unwrap();
-    assert!(db.check().unwrap().is_ok());
+    for way in FEWEST {
+        let memory = SimMemory::new(MIB, Domain::DurableCache);
+        let disk = SimDisk::new(1);
+        let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, way)).unwrap();
+        let table = db.create_table("t").unwrap();
+        let large = vec![9; 5 << 20];
+        db.run(|txn| txn.put(&table, b"large", &large)).unwrap();
+        let (disk, memory) = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
+        let db = Db::open_on(Arc::new(disk), in_memory(&memory, way)).unwrap();
+        let table = db.open_table("t").unwrap();
+        assert_eq!(db.run(|txn| txn.get(&table, b"large")).unwrap().unwrap(), large);
+        db.run(|txn| txn.delete(&table, b"large")).unwrap();
+        assert!(db.check().unwrap().is_ok());
+    }
 }
 
 /// A page that is durable because of one transaction has changes of another one, which is lost.
 #[test]
 fn changes_beside_committed_ones_are_discarded() {
-    for (barriers, domain) in BOTH.into_iter().zip([Domain::DurableCache, Domain::VolatileCache]) {
+    for (way, domain) in WAYS.into_iter().zip([Domain::DurableCache, Domain::VolatileCache].repeat(2)) {
         let memory = SimMemory::new(2 * MIB, domain);
         let disk = SimDisk::new(1);
-        let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, barriers)).unwrap();
+        let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, way)).unwrap();
         let table = db.create_table("t").unwrap();
         let mut txn = db.begin();
         for key in ["changed", "deleted", "shorter"] {
@@ -236,9 +262,10 @@ fn changes_beside_committed_ones_are_discarded() {
         loser.put(&table, b"large", &[5; 20_000]).unwrap();
         db.run(|txn| txn.put(&table, b"committed", b"value")).unwrap();
         let (disk, memory) = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
-        let db = Db::open_on(Arc::new(disk), in_memory(&memory, barriers)).unwrap();
+        let db = Db::open_on(Arc::new(disk), in_memory(&memory, way)).unwrap();
         let metrics = db.metrics();
-        assert_eq!(metrics.recovery.losers, 1);
+        // Of tuples, only those that count are there.
+        assert_eq!(metrics.recovery.losers, u64::from(way.1 == Granularity::Page));
         assert_eq!(metrics.page_reads, 0, "recovery reads no page");
         let table = db.open_table("t").unwrap();
         let mut txn = db.begin();
@@ -257,10 +284,10 @@ fn changes_beside_committed_ones_are_discarded() {
 /// back into their page.
 #[test]
 fn values_that_do_not_fit_back_are_rolled_back_with_a_split() {
-    for barriers in BOTH {
+    for way in WAYS {
         let memory = SimMemory::new(2 * MIB, Domain::VolatileCache);
         let disk = SimDisk::new(1);
-        let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, barriers)).unwrap();
+        let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, way)).unwrap();
         let table = db.create_table("t").unwrap();
         for number in 0..5_u8 {
             db.run(|txn| txn.put(&table, &[number], &[number; 1400])).unwrap();
@@ -279,7 +306,7 @@ fn values_that_do_not_fit_back_are_rolled_back_with_a_split() {
             let power: Arc<dyn Power> = Arc::new(PowerOf(disk.clone()));
             let memory = image.1.crash_image(Survivors::Everything, Some(power));
             memory.crash_at(memory.operations() + cut);
-            drop(Db::open_on(Arc::new(disk.clone()), in_memory(&memory, barriers)));
+            drop(Db::open_on(Arc::new(disk.clone()), in_memory(&memory, way)));
             if !memory.is_off() {
                 break;
             }
@@ -287,7 +314,7 @@ fn values_that_do_not_fit_back_are_rolled_back_with_a_split() {
             cut += 97;
         }
         assert!(cut > 1000, "{cut}");
-        let db = Db::open_on(Arc::new(image.0), in_memory(&image.1, barriers)).unwrap();
+        let db = Db::open_on(Arc::new(image.0), in_memory(&image.1, way)).unwrap();
         let table = db.open_table("t").unwrap();
         let mut txn = db.begin();
         for number in (0..5_u8).chain(10..14) {
@@ -302,19 +329,19 @@ fn values_that_do_not_fit_back_are_rolled_back_with_a_split() {
 /// the same barriers or the others.
 #[test]
 fn a_power_cut_at_any_operation_leaves_whole_transactions() {
-    for (domain, barriers) in combinations() {
-        let (_, whole, first, _) = run_until(domain, barriers, None);
+    for (domain, way) in combinations() {
+        let (_, whole, first, _) = run_until(domain, way, None);
         let operations = whole.operations() - first;
         let step = if cfg!(debug_assertions) { 7 } else { 1 };
         for at in (0..operations).step_by(step) {
-            let (disk, memory, _, acknowledged) = run_until(domain, barriers, Some(at));
-            assert!(memory.is_off(), "{domain}, {barriers}, operation {at} of {operations}");
+            let (disk, memory, _, acknowledged) = run_until(domain, way, Some(at));
+            assert!(memory.is_off(), "{domain}, {way:?}, operation {at} of {operations}");
             for survivors in [Survivors::Nothing, Survivors::Everything, Survivors::Random(at), Survivors::Random(!at)]
             {
                 let memory = memory.crash_image(survivors, None);
                 let disk = disk.crash_image(&CrashChoice::Everything);
-                let next = if at % 2 == 0 { barriers } else { other(barriers) };
-                let place = format!("{domain}, {barriers}, operation {at}, {survivors:?}, then {next}");
+                let next = if at % 2 == 0 { way } else { other(way) };
+                let place = format!("{domain}, {way:?}, operation {at}, {survivors:?}, then {next:?}");
                 assert_whole(&disk, &memory, next, acknowledged, &place);
             }
         }
@@ -334,14 +361,14 @@ impl Power for PowerOf {
     }
 }
 
-fn combinations() -> impl Iterator<Item = (Domain, Barriers)> {
-    [Domain::DurableCache, Domain::VolatileCache].into_iter().flat_map(|domain| BOTH.map(|barriers| (domain, barriers)))
+fn combinations() -> impl Iterator<Item = (Domain, Way)> {
+    [Domain::DurableCache, Domain::VolatileCache].into_iter().flat_map(|domain| WAYS.map(|way| (domain, way)))
 }
 
 /// Opens what a crash left and checks that it has the transactions that were acknowledged, and
 /// perhaps one more, as a whole.
-fn assert_whole(disk: &SimDisk, memory: &SimMemory, barriers: Barriers, acknowledged: u32, place: &str) {
-    let options = in_memory(memory, barriers);
+fn assert_whole(disk: &SimDisk, memory: &SimMemory, way: Way, acknowledged: u32, place: &str) {
+    let options = in_memory(memory, way);
     let db = Db::open_on(Arc::new(disk.clone()), options).unwrap_or_else(|error| panic!("{place}: {error}"));
     let table = db.open_table("t").unwrap();
     let mut txn = db.begin();
@@ -358,10 +385,10 @@ fn assert_whole(disk: &SimDisk, memory: &SimMemory, barriers: Barriers, acknowle
 /// Runs transactions beside one that never commits; the power goes off `at` operations after the
 /// table has been made. Returns at which operation that was, and how many transactions were
 /// acknowledged before the power went off.
-fn run_until(domain: Domain, barriers: Barriers, at: Option<u64>) -> (SimDisk, SimMemory, u64, u32) {
+fn run_until(domain: Domain, way: Way, at: Option<u64>) -> (SimDisk, SimMemory, u64, u32) {
     let disk = SimDisk::new(1);
     let memory = SimMemory::new(MIB, domain);
-    let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, barriers)).unwrap();
+    let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, way)).unwrap();
     let table = db.create_table("t").unwrap();
     let first = memory.operations();
     if let Some(at) = at {
@@ -399,10 +426,10 @@ fn run_until(domain: Domain, barriers: Barriers, at: Option<u64>) -> (SimDisk, S
 /// Threads that change the same pages: a reader sees whole transactions, also after a kill.
 #[test]
 fn readers_and_writers_share_pages() {
-    for barriers in BOTH {
+    for way in WAYS {
         let memory = SimMemory::new(2 * MIB, Domain::VolatileCache);
         let disk = SimDisk::new(1);
-        let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, barriers)).unwrap();
+        let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, way)).unwrap();
         let table = db.create_table("t").unwrap();
         let sum_of = |db: &Db, table: &duramen::Table| {
             let values: Vec<u64> = db
@@ -435,11 +462,11 @@ fn readers_and_writers_share_pages() {
                 });
             }
             let (db, table) = (&db, &table);
-            scope.spawn(move || (0..30).for_each(|_| assert_eq!(sum_of(db, table), (200, 20_000), "{barriers}")));
+            scope.spawn(move || (0..30).for_each(|_| assert_eq!(sum_of(db, table), (200, 20_000), "{way:?}")));
         });
         let (disk, memory) = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
-        let db = Db::open_on(Arc::new(disk), in_memory(&memory, other(barriers))).unwrap();
-        assert_eq!(sum_of(&db, &db.open_table("t").unwrap()), (200, 20_000), "{barriers}");
+        let db = Db::open_on(Arc::new(disk), in_memory(&memory, other(way))).unwrap();
+        assert_eq!(sum_of(&db, &db.open_table("t").unwrap()), (200, 20_000), "{way:?}");
         assert!(db.check().unwrap().is_ok());
     }
 }
@@ -572,37 +599,40 @@ fn asynchronous_commits_are_done_at_once() {
 /// acknowledged is kept.
 #[test]
 fn a_failing_disk_fails_the_commit_in_every_mode() {
-    use duramen::CommitMode::{Elr, Pipelined, Sync};
-    for commit in [Sync, Elr, Pipelined] {
-        let memory = SimMemory::new(MIB, Domain::DurableCache);
-        let disk = SimDisk::new(1);
-        let options = Options { commit, ..in_memory(&memory, Barriers::Fewest) };
-        let db = Db::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
-        let table = db.create_table("t").unwrap();
-        let mut acknowledged = 0_u32;
-        let mut failed = None;
-        for number in 0..4000_u32 {
-            if number == 400 {
-                disk.fail_at(disk.operations(), Fault::Eio, true);
-            }
-            match db.run(|txn| txn.put(&table, &number.to_be_bytes(), &[1; 1000])) {
-                Ok(()) => acknowledged = number + 1,
-                Err(error) => {
-                    failed = Some(error);
-                    break;
+    for way in FEWEST {
+        use duramen::CommitMode::{Elr, Pipelined, Sync};
+        for commit in [Sync, Elr, Pipelined] {
+            let memory = SimMemory::new(MIB, Domain::DurableCache);
+            let disk = SimDisk::new(1);
+            let options = Options { commit, ..in_memory(&memory, way) };
+            let db = Db::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+            let table = db.create_table("t").unwrap();
+            let mut acknowledged = 0_u32;
+            let mut failed = None;
+            for number in 0..4000_u32 {
+                if number == 400 {
+                    disk.fail_at(disk.operations(), Fault::Eio, true);
+                }
+                match db.run(|txn| txn.put(&table, &number.to_be_bytes(), &[1; 1000])) {
+                    Ok(()) => acknowledged = number + 1,
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
                 }
             }
+            let failed = failed.expect("the disk fails");
+            assert!(matches!(failed, Error::Io { .. } | Error::Poisoned { .. }), "{failed}");
+            assert!(acknowledged >= 400);
+            drop(db);
+            let (disk, memory) =
+                (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
+            let options = Options { commit, ..in_memory(&memory, way) };
+            let db = Db::open_on(Arc::new(disk), options).unwrap();
+            let table = db.open_table("t").unwrap();
+            let found = db.begin().scan(&table, ..).count() as u32;
+            assert!(found == acknowledged || found == acknowledged + 1, "{found} of {acknowledged}, {commit}");
+            assert!(db.check().unwrap().is_ok());
         }
-        let failed = failed.expect("the disk fails");
-        assert!(matches!(failed, Error::Io { .. } | Error::Poisoned { .. }), "{failed}");
-        assert!(acknowledged >= 400);
-        drop(db);
-        let (disk, memory) = (disk.crash_image(&CrashChoice::Nothing), memory.crash_image(Survivors::Nothing, None));
-        let options = Options { commit, ..in_memory(&memory, Barriers::Fewest) };
-        let db = Db::open_on(Arc::new(disk), options).unwrap();
-        let table = db.open_table("t").unwrap();
-        let found = db.begin().scan(&table, ..).count() as u32;
-        assert!(found == acknowledged || found == acknowledged + 1, "{found} of {acknowledged}, {commit}");
-        assert!(db.check().unwrap().is_ok());
     }
 }
