@@ -134,6 +134,7 @@ fn of_pcm(pcm: &duramen::PcmMetrics, row: &mut dyn FnMut(&str, String)) {
     row("pages in PCM", format::count(pcm.pages));
     row("tuples in PCM", format!("{}, in {} slots", format::count(pcm.tuples), format::count(pcm.tuple_slots)));
     row("reads in PCM", format!("{}, and {} misses", format::count(pcm.hits), format::count(pcm.misses)));
+    row("records read as tuples", format::count(pcm.tuple_hits));
     row("pages written to PCM", format::count(pcm.written));
     row("tuples written to PCM", format::count(pcm.tuples_written));
     row("pages left to tuples", format::count(pcm.left_to_tuples));

@@ -49,7 +49,7 @@ fn check_stats_and_inspect_need_no_options() {
     has(&duramen(&["stats", dir]).exits_with(0), &["pages in PCM", "barriers", "pages written back"]);
     // Another protocol, and the report of a run.
     let ran = duramen(&home.bench(&["--transactions", "100", "--barriers", "paper"])).exits_with(0);
-    has(&ran, &["pages written to PCM", "(paper; "]);
+    has(&ran, &["written to PCM", "(paper; "]);
     duramen(&["check", dir]).exits_with(0);
 }
 

@@ -132,6 +132,8 @@ pub struct PcmMetrics {
     pub tuple_slots: u64,
     /// Pages that the pool read in the region.
     pub hits: u64,
+    /// Reads of records that the region served as tuples, without their pages.
+    pub tuple_hits: u64,
     /// Pages that the pool looked for in the region and read in the data file.
     pub misses: u64,
     /// Pages written to the region.

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use comfy_table::{Table, presets};
-use duramen::{BackupReport, Metrics, TierMetrics};
+use duramen::{BackupReport, Metrics, PcmMetrics, TierMetrics};
 use duramen_workloads::{AuditReport, RunReport};
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ pub(super) struct Measured<'a> {
     heap: Option<(u64, u64, u64)>,
     /// With pcm-logging: pages written to the memory and from there to the data file, barriers, and
     /// bytes stored.
-    pcm: Option<(u64, u64, u64, u64)>,
+    pcm: Option<Pcm>,
     tier: Option<Tier>,
     page_writes: u64,
     /// On a disk that can be slowed down.
@@ -82,6 +82,30 @@ impl Tier {
     }
 }
 
+/// The work of the memory of pcm-logging.
+#[derive(Clone, Copy)]
+struct Pcm {
+    pages: u64,
+    tuples: u64,
+    tuple_hits: u64,
+    written_back: u64,
+    barriers: u64,
+    bytes: u64,
+}
+
+impl Pcm {
+    fn between(before: &PcmMetrics, after: &PcmMetrics) -> Self {
+        Self {
+            pages: after.written - before.written,
+            tuples: after.tuples_written - before.tuples_written,
+            tuple_hits: after.tuple_hits - before.tuple_hits,
+            written_back: after.written_back - before.written_back,
+            barriers: after.barriers - before.barriers,
+            bytes: after.bytes_stored - before.bytes_stored,
+        }
+    }
+}
+
 impl<'a> Measured<'a> {
     /// Takes the difference between the engine's counters before and after the run.
     pub(super) fn new(
@@ -109,10 +133,7 @@ impl<'a> Measured<'a> {
                 let batches = after.batches - before.batches;
                 (after.changes - before.changes, after.barriers - before.barriers, batches)
             }),
-            pcm: after.pcm.zip(before.pcm).map(|(after, before)| {
-                let pages = (after.written - before.written, after.written_back - before.written_back);
-                (pages.0, pages.1, after.barriers - before.barriers, after.bytes_stored - before.bytes_stored)
-            }),
+            pcm: after.pcm.zip(before.pcm).map(|(after, before)| Pcm::between(&before, &after)),
             tier: after.page_tier.zip(before.page_tier).map(|(after, before)| Tier::between(&before, &after)),
             page_writes: after.page_writes - before.page_writes,
             random_writes,
@@ -151,6 +172,10 @@ struct Line<'a> {
     /// With pcm-logging.
     #[serde(skip_serializing_if = "Option::is_none")]
     pages_to_pcm: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuples_to_pcm: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuple_hits: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pages_written_back: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -191,7 +216,7 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
     let run = measured.run;
     let quantile = |quantile| format::micros(run.latencies.quantile(quantile));
     let of_heap = measured.heap.map(|(_, barriers, _)| barriers);
-    let barriers = of_heap.or(measured.pcm.map(|(_, _, barriers, _)| barriers));
+    let barriers = of_heap.or(measured.pcm.map(|pcm| pcm.barriers));
     let line = Line {
         workload: settings.workload,
         clients: args.clients,
@@ -208,9 +233,11 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         barrier_protocol: barriers.map(|_| args.open.heap.barriers.unwrap_or_default().to_string()),
         barriers,
         batches: measured.heap.map(|(.., batches)| batches).filter(|batches| *batches > 0),
-        pages_to_pcm: measured.pcm.map(|(written, ..)| written),
-        pages_written_back: measured.pcm.map(|(_, written_back, ..)| written_back),
-        pcm_bytes: measured.pcm.map(|(.., bytes)| bytes),
+        pages_to_pcm: measured.pcm.map(|pcm| pcm.pages),
+        tuples_to_pcm: measured.pcm.map(|pcm| pcm.tuples),
+        tuple_hits: measured.pcm.map(|pcm| pcm.tuple_hits),
+        pages_written_back: measured.pcm.map(|pcm| pcm.written_back),
+        pcm_bytes: measured.pcm.map(|pcm| pcm.bytes),
         page_tier: measured.tier,
         random_writes: measured.random_writes,
         committed: run.committed,
@@ -278,11 +305,13 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
         let in_batches = if batches > 0 { format!(" in {} batches", format::count(batches)) } else { String::new() };
         row("heap", format!("{changes} changes of pages{in_batches}, {of_protocol}, residence {residence}"));
     }
-    if let Some((written, written_back, barriers, bytes)) = measured.pcm {
-        let (per_commit, barriers) = (barriers as f64 / committed.max(1) as f64, format::count(barriers));
+    if let Some(pcm) = measured.pcm {
+        let (per_commit, barriers) = (pcm.barriers as f64 / committed.max(1) as f64, format::count(pcm.barriers));
         let protocol = args.open.heap.barriers.unwrap_or_default();
-        let (written, written_back) = (format::count(written), format::count(written_back));
-        row("pages written to PCM", format!("{written}, {} stored; {written_back} written back", format::bytes(bytes)));
+        let (pages, tuples) = (format::count(pcm.pages), format::count(pcm.tuples));
+        row("written to PCM", format!("{pages} pages, {tuples} tuples; {} stored", format::bytes(pcm.bytes)));
+        row("written back", format!("{} pages", format::count(pcm.written_back)));
+        row("read as tuples", format!("{} records", format::count(pcm.tuple_hits)));
         row("barriers", format!("{barriers} ({protocol}; {per_commit:.1} for each commit)"));
     }
     if let Some(tier) = &measured.tier {

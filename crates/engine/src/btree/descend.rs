@@ -142,6 +142,28 @@ impl Store {
         })
     }
 
+    /// Copies a record into `value` (which is cleared first), if it can be had without its leaf, which
+    /// is in no frame. The caller has a lock on the record.
+    pub(crate) fn lookup_tuple(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<Option<SlotFlags>, PoolError> {
+        let Some(tuples) = self.pool.tuples() else { return Ok(None) };
+        retry(|| {
+            let (_, parent) = self.descend(tree, 1, Target::Key(key))?;
+            let node = Node(parent.page());
+            let leaf = (node.level() == 1).then(|| node.child_for(key).1);
+            parent.validate()?;
+            let Some(leaf) = leaf.filter(|leaf| !self.pool.is_resident(*leaf)) else { return Ok(None) };
+            let found = tuples.record(leaf, key, value);
+            // A structure change may have moved the key to another leaf.
+            parent.validate()?;
+            Ok(found)
+        })
+    }
+
     /// Looks up `key` as [`Self::lookup`] does. If nothing (not even a ghost) is there, also
     /// returns the next key above it: the key whose gap lock protects the absence.
     ///

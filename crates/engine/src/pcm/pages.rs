@@ -42,7 +42,9 @@ use super::{Found, Pcm};
 use crate::metrics::PcmMetrics;
 use crate::options::Granularity;
 use crate::page::{self, PageType};
-use crate::pool::{BATCH_PAGES, Batch, Damage, FilePages, PageStore, PageWriter, PoolError, Stamp, WalRule};
+use crate::pool::{
+    BATCH_PAGES, Batch, Damage, FilePages, PageStore, PageWriter, PoolError, Stamp, TupleStore, WalRule,
+};
 
 /// Slots that are kept for what must go on when all others are in use: recovery.
 const KEPT: usize = 2;
@@ -78,6 +80,7 @@ pub(super) struct Counters {
     pub(super) tuples_written: AtomicU64,
     /// Leaves whose tuples were put into them before they left.
     pub(super) tuple_pages: AtomicU64,
+    pub(super) tuple_hits: AtomicU64,
     /// Dirty leaves that were not written, because their tuples tell it all.
     left_to_tuples: AtomicU64,
 }
@@ -224,6 +227,7 @@ impl PcmPages {
             tuples,
             tuple_slots,
             tuples_written: get(&self.counters.tuples_written),
+            tuple_hits: get(&self.counters.tuple_hits),
             left_to_tuples: get(&self.counters.left_to_tuples),
             bytes_stored: self.pcm.bytes_stored(),
             barriers: self.pcm.barriers(),
@@ -521,6 +525,10 @@ impl PageStore for PcmPages {
 
     fn writer(&self) -> Option<&dyn PageWriter> {
         Some(self)
+    }
+
+    fn tuples(&self) -> Option<&dyn TupleStore> {
+        (self.granularity == Granularity::Tuple).then_some(self)
     }
 }
 

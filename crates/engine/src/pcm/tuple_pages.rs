@@ -6,6 +6,8 @@
 //! into a leaf when it is read again. When slots are needed, the leaves of the coldest tuples are
 //! read, and go to the data file with their tuples.
 //!
+//! A read of one record that has a tuple needs no leaf: the tuple serves it.
+//!
 //! # When a leaf is stored as a page
 //! - A transaction under way has changed it, and the pool needs its frame. Its slot has covers then.
 //! - It belongs to a structure change.
@@ -45,8 +47,8 @@ use super::layout::SLOT_BYTES;
 use super::map::{Held, Map};
 use super::pages::{PcmPages, Storing};
 use super::tuples::{Base, HeldTuple};
-use crate::page::{self, DatabaseTag, Lines, Node, PageMut, PageType};
-use crate::pool::{Damage, PageStore, PoolError};
+use crate::page::{self, DatabaseTag, Lines, Node, PageMut, PageType, SlotFlags};
+use crate::pool::{Damage, PageStore, PoolError, TupleStore};
 
 /// The records of a leaf that a transaction has changed, as they are when it ends.
 #[derive(Debug)]
@@ -289,6 +291,25 @@ impl PcmPages {
             installed.push((leaf, map.get(leaf).expect("it was just installed").clone()));
         }
         Ok(installed)
+    }
+}
+
+impl TupleStore for PcmPages {
+    fn record(&self, leaf: PageId, key: &[u8], value: &mut Vec<u8>) -> Option<SlotFlags> {
+        let mut map = self.map.lock();
+        let overlay = map.tuples.overlay(leaf).filter(|overlay| overlay.is_known)?;
+        // A damaged tuple is for the reader of the leaf to notice.
+        let tuple = self.pcm.read_tuple(overlay.tuples.get(key)?.cell)?;
+        let Content::Value { flags, bytes } = tuple.content else { return None };
+        if tuple.page != leaf || tuple.key != key {
+            return None;
+        }
+        let time = map.time();
+        map.tuples.touch(leaf, time);
+        self.counters.tuple_hits.fetch_add(1, Ordering::Relaxed);
+        value.clear();
+        value.extend_from_slice(&bytes);
+        Some(flags)
     }
 }
 

@@ -106,7 +106,7 @@ pub(crate) use error::{Damage, Interrupt, PoolError, Restart, broken};
 pub(crate) use file_pages::FilePages;
 pub(crate) use guard::{Exclusive, Optimistic, Shared};
 pub(crate) use on_fetch::RedoOnFetch;
-pub(crate) use page_store::{PageStore, PageTier, PageWriter, WalRule};
+pub(crate) use page_store::{PageStore, PageTier, PageWriter, TupleStore, WalRule};
 pub(crate) use staging::{ACTION_BYTES, Staging, Taken};
 pub(crate) use stamp::{REMEDY, Stamp};
 pub(crate) use tier::{FoundTier, Medium, Slots, TieredPages};
@@ -281,6 +281,11 @@ impl Pool {
     /// Returns the name of the store in messages.
     pub(crate) fn location(&self) -> String {
         self.store.location()
+    }
+
+    /// Returns what has records of leaves that are not in frames, if there is such a thing.
+    pub(crate) fn tuples(&self) -> Option<&dyn TupleStore> {
+        self.store.tuples()
     }
 
     /// Returns the counters of the store's tier, if it has one.

@@ -25,6 +25,7 @@ use duramen_types::{Gsn, PageId};
 use super::batch::Batch;
 use super::{PoolError, Stamp};
 use crate::metrics::TierMetrics;
+use crate::page::SlotFlags;
 
 /// Where the pages are that are not in a frame.
 ///
@@ -105,11 +106,24 @@ pub(crate) trait PageStore: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns what has records of leaves that are not in frames, if there is such a thing. The
+    /// answer is always the same.
+    fn tuples(&self) -> Option<&dyn TupleStore> {
+        None
+    }
+
     /// Returns the most bytes of a batch, if changed lines wait in their frames until a batch takes
     /// them to the store (`staging.rs`). Such a store has no writer. The answer is always the same.
     fn most_staged(&self) -> Option<u64> {
         None
     }
+}
+
+/// Has the latest versions of some records, apart from the leaves that they belong to.
+pub(crate) trait TupleStore {
+    /// Copies a record of a leaf that is in no frame into `value` (which is cleared first); returns
+    /// its flags. `None` if the leaf must be read for it. The caller has a lock on the record.
+    fn record(&self, leaf: PageId, key: &[u8], value: &mut Vec<u8>) -> Option<SlotFlags>;
 }
 
 /// Writes dirty pages to a store.

@@ -111,10 +111,13 @@ impl Txn {
 
     /// Reads under the record lock, and locks the gap if there is no record.
     fn read_value<R>(&mut self, tree: Tree, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        let flags = if self.isolation == Isolation::Serializable {
+        let is_serializable = self.isolation == Isolation::Serializable;
+        let (_, store, context) = self.parts();
+        let flags = if let Some(flags) = store.lookup_tuple(tree, key, &mut context.value)? {
+            (!flags.contains(SlotFlags::GHOST)).then_some(flags)
+        } else if is_serializable {
             self.look_and_lock_gap(tree, key)?
         } else {
-            let (_, store, context) = self.parts();
             record_flags(store.lookup(tree, key, &mut context.value)?)
         };
         let Some(flags) = flags else { return Ok(None) };
