@@ -6,7 +6,7 @@
 //! | 0 | 1 | kind: 1 value, 2 absent; 0 if the cell is free |
 //! | 1 | 1 | zero |
 //! | 2 | 2 | flags of the record |
-//! | 4 | 4 | CRC-32C of database id, slot number, cell number, this header with zeros in its place, key and value |
+//! | 4 | 4 | CRC-32C of database id, slot number, carving, cell number, this header with zeros in its place, key and value |
 //! | 8 | 8 | the transaction's number |
 //! | 16 | 8 | GSN of the page when the tuple was stored |
 //! | 24 | 8 | the page |
@@ -15,7 +15,8 @@
 //! | 38 | 2 | bytes of the value |
 //! | 40 | | key, value |
 //!
-//! Numbers are little-endian.
+//! The *carving* is the clock's number when the slot was divided, which its header has as GSN: what an
+//! earlier use of the slot has left in a cell is no tuple. Numbers are little-endian.
 
 use duramen_types::{Gsn, PageId, TableId, crc32c_of};
 
@@ -73,6 +74,8 @@ pub(super) struct Cell {
     pub(super) slot: Slot,
     pub(super) class: Class,
     pub(super) number: u16,
+    /// When the slot was divided.
+    pub(super) carving: Gsn,
 }
 
 impl Cell {
@@ -80,9 +83,9 @@ impl Cell {
         self.slot.at() + (HEADER + usize::from(self.number) * self.class.bytes()) as u64
     }
 
-    /// Where the tuple cannot be.
     fn seal(self, database: &[u8; 16], header: &[u8; CELL_HEADER], rest: &[u8]) -> u32 {
-        crc32c_of(&[database, &self.slot.0.to_le_bytes(), &self.number.to_le_bytes(), header, rest])
+        let (slot, carving) = (self.slot.0.to_le_bytes(), self.carving.get().to_le_bytes());
+        crc32c_of(&[database, &slot, &carving, &self.number.to_le_bytes(), header, rest])
     }
 }
 
@@ -98,11 +101,15 @@ pub(super) struct Tuple {
 }
 
 impl Pcm {
-    /// Divides a free slot into cells; durable after the next barrier.
-    pub(super) fn carve(&self, slot: Slot, class: Class) {
-        let part = class.index() as u32;
-        let header = SlotHeader { kind: SlotKind::Tuples, len: 0, owner: 0, gsn: Gsn::ZERO, page: PageId::ZERO, part };
-        self.store_slot(slot, header, &[]);
+    /// Divides a free slot into cells; durable after the next barrier. Returns the carving.
+    pub(super) fn carve(&self, slot: Slot, class: Class) -> Gsn {
+        let (gsn, part) = (Gsn::new(self.tick()), class.index() as u32);
+        self.store_slot(
+            slot,
+            SlotHeader { kind: SlotKind::Tuples, len: 0, owner: 0, gsn, page: PageId::ZERO, part },
+            &[],
+        );
+        gsn
     }
 
     /// Stores a tuple; durable after the next barrier.

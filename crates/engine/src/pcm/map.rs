@@ -29,7 +29,8 @@ struct Copy {
     gsn: Gsn,
     covers: CoversOfPage,
     /// Whether a later version has been here and has left for the data file meanwhile. The copy
-    /// would be taken for the latest version.
+    /// would be taken for the latest version. (What left with the same GSN may have been made of
+    /// tuples, without the changes of transactions under way.)
     is_outdated: bool,
 }
 
@@ -132,9 +133,19 @@ impl Map {
         !is_outdated && self.pages.get(&page).is_none_or(|held| held.gsn < gsn)
     }
 
+    /// Returns whether a copy of a page is to be written.
+    pub(super) fn is_in_flight(&self, page: PageId) -> bool {
+        self.in_flight.contains_key(&page)
+    }
+
     /// Notes that all copies are written.
     pub(super) fn end_announcements(&mut self) {
         self.in_flight.clear();
+    }
+
+    /// Returns whether a page would leave if no thread read it.
+    pub(super) fn is_read(&self) -> bool {
+        self.tuples.overlays().any(|(page, _)| !self.tuples.may_leave(*page))
     }
 
     /// Returns the coldest pages that may leave: up to `count` that are in slots, without a cover of
@@ -180,7 +191,7 @@ impl Map {
         }
         let held = self.pages.remove(&page).expect("it was just found");
         if let Some(copy) = self.in_flight.get_mut(&page) {
-            copy.is_outdated |= copy.gsn <= gsn;
+            copy.is_outdated |= copy.gsn < gsn;
         }
         let emptied = self.tuples.superseded(page, gsn, base);
         std::iter::once(held.slot).chain(held.more).chain(emptied).collect()
@@ -216,11 +227,11 @@ mod tests {
     #[test]
     fn a_copy_is_outdated_when_a_later_version_has_left() {
         let page = PageId::new(1);
-        for (written, is_new) in [(4, true), (5, false), (6, false)] {
+        for (written, is_new) in [(4, true), (5, true), (6, false)] {
             let mut map = Map::default();
             map.announce(page, Gsn::new(5), CoversOfPage::default());
             map.install(page, (Slot(1), Vec::new()), Gsn::new(written), Vec::new(), None);
-            assert_eq!(map.is_new(page, Gsn::new(5)), is_new, "{written}");
+            assert_eq!(map.is_new(page, Gsn::new(5)), written < 5, "{written}");
             assert_eq!(map.remove(page, Slot(1), Gsn::new(written), None), [Slot(1)]);
             assert_eq!(map.is_new(page, Gsn::new(5)), is_new, "{written}");
             assert!(map.is_new(page, Gsn::new(7)));

@@ -34,6 +34,8 @@ mod recover;
 #[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
 mod tests;
 mod tuple_pages;
+#[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
+mod tuple_tests;
 mod tuples;
 
 pub(crate) use active::Xid;

@@ -58,6 +58,9 @@ pub(crate) struct PcmPages {
     pub(crate) active: Active,
     pub(crate) covers: Covers,
     granularity: Granularity,
+    /// Slots that stay free: those for recovery, and those for leaves that leave as pages where they
+    /// have been tuples.
+    kept: usize,
     pub(super) file: FilePages,
     pub(super) map: Mutex<Map>,
     /// Locked while something is stored to the region or leaves it.
@@ -111,7 +114,10 @@ impl PcmPages {
     /// The pages that recovery has found in the region, above the data file.
     pub(crate) fn new(pcm: Arc<Pcm>, file: FilePages, found: Found, granularity: Granularity) -> Self {
         let Found { map, active, .. } = found;
+        let may_have_tuples = granularity == Granularity::Tuple || map.tuples.slots() > 0;
+        let for_tuples = if may_have_tuples { (pcm.slots() as usize / 16).clamp(1, BATCH_PAGES / 4) } else { 0 };
         Self {
+            kept: KEPT + for_tuples,
             pcm,
             active,
             covers: Covers::default(),
@@ -272,6 +278,7 @@ impl PcmPages {
         map.give(replaced);
         for (image, slots) in images.iter().zip(places) {
             map.install(image.page, slots, image.gsn(), image.covers.xids.clone(), Base::of(image.bytes));
+            map.tuples.stored_whole(image.page, image.gsn());
         }
         self.counters.written.fetch_add(images.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -299,13 +306,9 @@ impl PcmPages {
         }
     }
 
-    /// Returns the number of slots that stay free: those for recovery, and those for leaves that
-    /// leave as pages where they have been tuples.
+    /// Returns the number of slots that stay free.
     pub(crate) fn kept(&self) -> usize {
-        match self.granularity {
-            Granularity::Page => KEPT,
-            Granularity::Tuple => KEPT + (self.pcm.slots() as usize / 16).clamp(1, BATCH_PAGES / 4),
-        }
+        self.kept
     }
 
     /// Makes sure that `count` slots are free.
@@ -340,6 +343,11 @@ impl PcmPages {
             coldest
         };
         if coldest.is_empty() {
+            if self.map.lock().is_read() {
+                // Their readers do not wait for this thread.
+                duramen_sync::thread::yield_now();
+                return Ok(());
+            }
             return Err(PoolError::PcmFull { location: self.pcm.location().to_owned(), slots: self.pcm.slots() });
         }
         let written = self.write_back_these(storing, coldest);
@@ -392,7 +400,8 @@ impl PcmPages {
     #[cfg(test)]
     pub(super) fn drain(&self) -> Result<(), PoolError> {
         let mut storing = self.storing.lock();
-        while self.map.lock().pages() + self.map.lock().tuples.count() > 0 {
+        let is_empty = |map: &Map| map.pages() == 0 && map.tuples.count() == 0;
+        while !is_empty(&self.map.lock()) {
             self.write_back(&mut storing)?;
         }
         Ok(())

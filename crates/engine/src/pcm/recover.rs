@@ -101,7 +101,7 @@ pub(super) struct Scan {
     pages: Vec<(Slot, SlotHeader, Vec<u8>)>,
     covers: HashMap<(PageId, Gsn, u32), (Slot, Vec<u8>)>,
     pub(super) garbage: Vec<(Slot, Xid, Vec<u8>)>,
-    carved: Vec<(Slot, Class)>,
+    carved: Vec<(Slot, Class, Gsn)>,
     pub(super) free: Vec<Slot>,
     pub(super) erased: Vec<Slot>,
 }
@@ -127,7 +127,7 @@ impl Scan {
                 SlotKind::Page => scan.pages.push((slot, header, rest)),
                 SlotKind::Garbage => scan.garbage.push((slot, Xid(header.owner), rest)),
                 SlotKind::Tuples => match Class::from_index(header.part as usize) {
-                    Some(class) => scan.carved.push((slot, class)),
+                    Some(class) => scan.carved.push((slot, class, header.gsn)),
                     None => scan.erased.push(slot),
                 },
                 SlotKind::Covers => {
@@ -180,9 +180,9 @@ impl Scan {
     pub(super) fn take_tuples(&mut self, pcm: &Pcm, versions: &HashMap<PageId, Version>) -> (Tuples, Vec<Cell>) {
         let mut latest: HashMap<(PageId, Vec<u8>), (Gsn, Cell)> = HashMap::new();
         let (mut slots, mut unfinished) = (BTreeMap::new(), Vec::new());
-        for (slot, class) in std::mem::take(&mut self.carved) {
-            slots.insert(slot, (class, false));
-            for cell in (0..class.cells()).map(|number| Cell { slot, class, number }) {
+        for (slot, class, carving) in std::mem::take(&mut self.carved) {
+            slots.insert(slot, (class, carving, false));
+            for cell in (0..class.cells()).map(|number| Cell { slot, class, number, carving }) {
                 let Some(tuple) = pcm.read_tuple(cell) else { continue };
                 if tuple.xid.is_listed_in(pcm) {
                     unfinished.push(cell);
@@ -198,10 +198,10 @@ impl Scan {
                 }
             }
         }
-        latest.values().for_each(|(_, cell)| slots.get_mut(&cell.slot).expect("it was scanned").1 = true);
+        latest.values().for_each(|(_, cell)| slots.get_mut(&cell.slot).expect("it was scanned").2 = true);
         let mut tuples = Tuples::default();
-        for (slot, (class, is_used)) in slots {
-            if is_used { tuples.add_slot(slot, class) } else { self.erased.push(slot) }
+        for (slot, (class, carving, is_used)) in slots {
+            if is_used { tuples.add_slot(slot, class, carving) } else { self.erased.push(slot) }
         }
         for ((page, key), (gsn, cell)) in latest {
             tuples.occupy(cell);

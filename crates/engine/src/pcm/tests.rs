@@ -13,8 +13,8 @@ use crate::page::{self, DatabaseTag, NodeMut, PageBuf, PageMut, PageType, SlotFl
 use crate::pool::{FilePages, PageStore};
 use crate::record::{Tree, Undo};
 
-const DATABASE: [u8; 16] = [3; 16];
-const TREE: Tree = Tree { root: PageId::new(2), table: TableId::new(16) };
+pub(super) const DATABASE: [u8; 16] = [3; 16];
+pub(super) const TREE: Tree = Tree { root: PageId::new(2), table: TableId::new(16) };
 
 fn options(memory: &SimMemory, barriers: Barriers) -> PcmOptions {
     let options = PcmOptions::new(Source::Simulated(memory.clone()), memory.len(), memory.domain());
@@ -29,13 +29,17 @@ fn found(memory: &SimMemory, barriers: Barriers) -> (Arc<Pcm>, Found) {
 }
 
 fn pages_on(disk: &SimDisk, memory: &SimMemory, barriers: Barriers) -> PcmPages {
+    pages_with(disk, memory, barriers, Granularity::Page)
+}
+
+pub(super) fn pages_with(disk: &SimDisk, memory: &SimMemory, barriers: Barriers, granularity: Granularity) -> PcmPages {
     let (pcm, found) = found(memory, barriers);
     let data = disk.open("data", OpenMode::Existing).unwrap();
     let file = FilePages::new(data, DatabaseTag::of(&DATABASE), None, None, Arc::new(Clock(Arc::clone(&pcm)))).unwrap();
-    PcmPages::new(pcm, file, found, Granularity::Page)
+    PcmPages::new(pcm, file, found, granularity)
 }
 
-fn new_pages(bytes: u64, domain: Domain, barriers: Barriers) -> (SimDisk, SimMemory, PcmPages) {
+pub(super) fn new_pages(bytes: u64, domain: Domain, barriers: Barriers) -> (SimDisk, SimMemory, PcmPages) {
     let (disk, memory) = (SimDisk::new(1), SimMemory::new(bytes, domain));
     let data = disk.open("data", OpenMode::CreateNew).unwrap();
     data.allocate(400 * PAGE_SIZE as u64).unwrap();
@@ -47,9 +51,20 @@ fn new_pages(bytes: u64, domain: Domain, barriers: Barriers) -> (SimDisk, SimMem
 }
 
 /// A leaf with these records.
-fn leaf(pages: &PcmPages, id: u64, records: &[(&[u8], &[u8])]) -> Vec<u8> {
+pub(super) fn leaf(pages: &PcmPages, id: u64, records: &[(&[u8], &[u8])]) -> Vec<u8> {
+    leaf_within(pages, id, None, records)
+}
+
+/// A leaf with these records, and these fences.
+pub(super) fn leaf_within(
+    pages: &PcmPages,
+    id: u64,
+    fences: Option<(&[u8], &[u8])>,
+    records: &[(&[u8], &[u8])],
+) -> Vec<u8> {
+    let (lower, upper) = fences.unzip();
     let mut page = PageBuf::zeroed();
-    let mut node = NodeMut::init(page.page_mut(), PageType::Leaf, 0, PageId::new(id), TREE.table, None, None);
+    let mut node = NodeMut::init(page.page_mut(), PageType::Leaf, 0, PageId::new(id), TREE.table, lower, upper);
     for (slot, (key, value)) in records.iter().enumerate() {
         node.insert(slot, key, value, SlotFlags::NONE).unwrap();
     }
@@ -58,7 +73,7 @@ fn leaf(pages: &PcmPages, id: u64, records: &[(&[u8], &[u8])]) -> Vec<u8> {
 }
 
 /// Writes a page as the pool would.
-fn write(pages: &PcmPages, bytes: &[u8]) {
+pub(super) fn write(pages: &PcmPages, bytes: &[u8]) {
     let id = page::page_id(bytes);
     let mut batch = crate::pool::Batch::new();
     batch.push(id, bytes);
@@ -67,7 +82,7 @@ fn write(pages: &PcmPages, bytes: &[u8]) {
     writer.write(&mut batch).unwrap();
 }
 
-fn records(pages: &PcmPages, id: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(super) fn records(pages: &PcmPages, id: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
     pages.read(PageId::new(id), true, &mut bytes).unwrap();
     let node = page::Node(&bytes[..]);
@@ -79,12 +94,12 @@ fn records(pages: &PcmPages, id: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     (0..node.slot_count()).map(record).collect()
 }
 
-fn map<const N: usize>(records: [(&[u8], &[u8]); N]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(super) fn map<const N: usize>(records: [(&[u8], &[u8]); N]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     records.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
 
 /// Transaction `xid` changes the value of a record of a leaf that is in DRAM.
-fn change(pages: &PcmPages, xid: Xid, bytes: &mut [u8], key: &[u8], value: &[u8]) {
+pub(super) fn change(pages: &PcmPages, xid: Xid, bytes: &mut [u8], key: &[u8], value: &[u8]) -> Vec<Covered> {
     let mut lines = page::Lines::NONE;
     let old = {
         let mut node = NodeMut(PageMut::new(bytes, &mut lines));
@@ -97,10 +112,12 @@ fn change(pages: &PcmPages, xid: Xid, bytes: &mut [u8], key: &[u8], value: &[u8]
     page::set_gsn(&mut PageMut::new(bytes, &mut lines), Gsn::new(pages.pcm.tick()));
     let remove = u16::try_from(value.len()).unwrap();
     let undo = Undo::Change { tree: TREE, key, at: 0, remove, add: &old, flags: SlotFlags::NONE };
-    pages.covers.note(xid, Some(bytes), undo, &mut Vec::new());
+    let mut covered = Vec::new();
+    pages.covers.note(xid, Some(bytes), undo, &mut covered);
+    covered
 }
 
-fn both() -> impl Iterator<Item = (Domain, Barriers)> {
+pub(super) fn both() -> impl Iterator<Item = (Domain, Barriers)> {
     let domains = [Domain::DurableCache, Domain::VolatileCache];
     domains.into_iter().flat_map(|domain| [Barriers::Fewest, Barriers::Paper].map(|barriers| (domain, barriers)))
 }
@@ -177,7 +194,7 @@ fn many_covers_are_whole() {
         let before = records(&pages, 9);
         // More covers than fit beside the page.
         let loser = pages.active.current(5);
-        keys.iter().for_each(|key| change(&pages, loser, &mut bytes, key, &[7; 1000]));
+        keys.iter().for_each(|key| drop(change(&pages, loser, &mut bytes, key, &[7; 1000])));
         let first = memory.operations();
         write(&pages, &bytes);
         let operations = memory.operations() - first;
@@ -189,7 +206,7 @@ fn many_covers_are_whole() {
             let (disk, memory, pages) = new_pages(1 << 20, domain, barriers);
             let mut bytes = leaf(&pages, 9, &all);
             write(&pages, &bytes);
-            keys.iter().for_each(|key| change(&pages, loser_of(&pages), &mut bytes, key, &[7; 1000]));
+            keys.iter().for_each(|key| drop(change(&pages, loser_of(&pages), &mut bytes, key, &[7; 1000])));
             memory.crash_at(memory.operations() + at);
             write(&pages, &bytes);
             for survivors in [Survivors::Nothing, Survivors::Everything, Survivors::Random(at)] {

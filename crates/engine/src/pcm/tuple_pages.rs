@@ -13,13 +13,17 @@
 //! - It belongs to a structure change.
 //! - Ghosts were removed from it ([`Tuples::alter`]), and the pool needs its frame: no tuple tells
 //!   that, and with the ghost the gaps that transactions have locked would change.
+//! - Its base has got the GSN of the tuple to be stored, by a tuple of another transaction; or a copy
+//!   of the leaf is just about to become its base.
 //! - Its base has no space for all that its tuples add to it. So the tuples of a leaf fit into its
 //!   base, whatever else was in the leaf.
 //! - The tuples would take more space than the page, or one of them fits no cell.
 //!
 //! # Why it is right
 //! - A tuple has the GSN of its leaf when it was stored, and counts for bases of lower GSNs only. A
-//!   base has all changes up to its GSN. So a tuple that is left over from an earlier base does no
+//!   base has all changes up to its GSN, except that one which was made by putting tuples into the
+//!   base before it lacks the changes of transactions that were under way then, and the removal of
+//!   ghosts: the leaf in the frame has those, and is stored as a page later. So a tuple that is left over from an earlier base does no
 //!   harm, and a cell can be used again without being erased before.
 //! - The cell of a tuple is free when a later tuple of its key, or a later base, is durable and
 //!   counts: when the number of the transaction that has stored it has been replaced.
@@ -149,29 +153,45 @@ impl PcmPages {
         // Tuples of slots that are emptied for this may take free cells.
         while room < slots() {
             room = slots();
-            self.make_room(&mut storing, room)?;
+            match self.make_room(&mut storing, room) {
+                // As pages they are stored in parts.
+                Err(PoolError::PcmFull { .. }) => {
+                    return Ok(Ended::After(leaves.iter().map(|leaf| leaf.leaf).collect()));
+                }
+                made => made?,
+            }
         }
-        as_pages.extend(leaves.iter().filter(|leaf| !self.has_space(leaf)).map(|leaf| leaf.leaf));
+        as_pages.extend(leaves.iter().filter(|leaf| !self.may_be_tuples(leaf)).map(|leaf| leaf.leaf));
         if !as_pages.is_empty() {
             return Ok(Ended::After(as_pages));
         }
-        self.store_tuples(&mut storing, xid, leaves, ended_early);
+        self.store_tuples(&mut storing, xid, leaves, ended_early)?;
         Ok(Ended::Yes)
     }
 
-    /// Returns whether the base of a leaf has space for what its tuples and these may add to it.
-    fn has_space(&self, leaf: &ChangedLeaf) -> bool {
+    /// Returns whether tuples of a leaf may be stored: its base stays as it is, is earlier than they,
+    /// and has space for what all its tuples and these may add to it.
+    fn may_be_tuples(&self, leaf: &ChangedLeaf) -> bool {
         let map = self.map.lock();
+        // With its tuples a base may have got the GSN of a change that was not among them.
+        let is_earlier = map.tuples.base(leaf.leaf).is_none_or(|base| base.gsn < leaf.gsn);
         let (mut more, mut replaced) = (0, 0);
         for (key, content) in &leaf.records {
             more += growth(&map, leaf.leaf, key, content).0;
             replaced += map.tuples.held(leaf.leaf, &key.key).map_or(0, |held| held.growth);
         }
-        map.tuples.has_space(leaf.leaf, more, replaced) || planted!(TupleSpaceUnchecked)
+        let has_space = map.tuples.has_space(leaf.leaf, more, replaced) || planted!(TupleSpaceUnchecked);
+        is_earlier && has_space && !map.is_in_flight(leaf.leaf)
     }
 
     /// Stores tuples, and ends their transaction.
-    fn store_tuples(&self, storing: &mut Storing, xid: Xid, leaves: Vec<ChangedLeaf>, ended_early: bool) {
+    fn store_tuples(
+        &self,
+        storing: &mut Storing,
+        xid: Xid,
+        leaves: Vec<ChangedLeaf>,
+        ended_early: bool,
+    ) -> Result<(), PoolError> {
         if !planted!(XidListedLate) && self.active.list(&self.pcm, [xid]) {
             self.pcm.barrier();
         }
@@ -179,7 +199,7 @@ impl PcmPages {
         for ChangedLeaf { leaf, gsn, records } in leaves {
             for (key, content) in records {
                 let class = Class::of(&key.key, &content).expect("it was found before");
-                let cell = self.take_cell(class);
+                let cell = self.take_cell(storing, class)?;
                 let tuple = Tuple { xid, gsn, page: leaf, table: key.table, key: key.key.clone(), content };
                 self.pcm.store_tuple(cell, &tuple);
                 stored.push((cell, gsn, leaf, key, tuple.content));
@@ -207,42 +227,43 @@ impl PcmPages {
             };
             map.replace(emptied);
         }
+        Ok(())
     }
 
-    fn take_cell(&self, class: Class) -> Cell {
+    fn take_cell(&self, storing: &mut Storing, class: Class) -> Result<Cell, PoolError> {
         if let Some(cell) = self.map.lock().tuples.take(class) {
-            return cell;
+            return Ok(cell);
+        }
+        // There is a free slot, unless readers have emptied slots whose free cells were counted.
+        if self.map.lock().free() == 0 {
+            self.make_room(storing, 1)?;
         }
         let slot = self.take(1)[0];
-        self.pcm.carve(slot, class);
+        let carving = self.pcm.carve(slot, class);
         let mut map = self.map.lock();
-        map.tuples.add_slot(slot, class);
-        map.tuples.take(class).expect("a slot has cells")
+        map.tuples.add_slot(slot, class, carving);
+        Ok(map.tuples.take(class).expect("a slot has cells"))
     }
 
     /// Moves the tuples of a slot to free cells of others; returns whether there was such a slot.
     pub(super) fn empty_a_slot(&self, _storing: &mut Storing) -> bool {
-        let Some((slot, class)) = self.map.lock().tuples.sparsest() else { return false };
+        // Readers forget tuples that they find to be earlier than their base.
+        let mut map = self.map.lock();
+        let Some((slot, class)) = map.tuples.sparsest() else { return false };
         let mut tuples = Vec::new();
-        for cell in self.map.lock().tuples.cells_of(slot) {
+        for cell in map.tuples.cells_of(slot) {
             match self.pcm.read_tuple(cell) {
-                Some(tuple) => tuples.push((cell, tuple)),
-                // It is damaged, which its readers are to notice.
-                None => return false,
+                Some(tuple) if map.tuples.is_latest(tuple.page, &tuple.key, cell) => tuples.push(tuple),
+                // It is damaged, which its readers are to notice; or it is being stored.
+                _ => return false,
             }
         }
-        let cells = {
-            let mut map = self.map.lock();
-            if !tuples.iter().all(|(cell, tuple)| map.tuples.is_latest(tuple.page, &tuple.key, *cell)) {
-                return false;
-            }
-            map.tuples.move_out(slot, class, tuples.len())
-        };
-        let moves = || tuples.iter().map(|(_, tuple)| tuple).zip(&cells);
-        moves().for_each(|(tuple, cell)| self.pcm.store_tuple(*cell, tuple));
+        let cells = map.tuples.move_out(slot, class, tuples.len());
+        for (tuple, cell) in tuples.iter().zip(&cells) {
+            self.pcm.store_tuple(*cell, tuple);
+            map.tuples.moved(tuple.page, &tuple.key, *cell);
+        }
         self.pcm.barrier();
-        let mut map = self.map.lock();
-        moves().for_each(|(tuple, cell)| map.tuples.moved(tuple.page, &tuple.key, *cell));
         map.replace([slot]);
         true
     }
@@ -347,7 +368,8 @@ pub(super) fn put_tuples_into(pcm: &Pcm, map: &mut Map, leaf: PageId, bytes: &mu
     }
     let mut lines = Lines::NONE;
     let mut page = PageMut::new(bytes, &mut lines);
-    for ((key, held), content) in later.iter().zip(&contents) {
+    let (growing, others): (Vec<_>, Vec<_>) = later.iter().zip(&contents).partition(|((_, held), _)| held.growth > 0);
+    for ((key, held), content) in others.into_iter().chain(growing) {
         if content.put(&mut page, key).is_err() {
             return Err(damaged(pcm, leaf, "its tuples do not fit into it"));
         }

@@ -62,6 +62,7 @@ impl Base {
 #[derive(Debug)]
 struct Carved {
     class: Class,
+    carving: Gsn,
     free: BTreeSet<u16>,
 }
 
@@ -109,8 +110,8 @@ impl Tuples {
     // ----- cells -----
 
     /// Notes that a slot is divided into cells, all of them free.
-    pub(super) fn add_slot(&mut self, slot: Slot, class: Class) {
-        self.carved.insert(slot, Carved { class, free: (0..class.cells()).collect() });
+    pub(super) fn add_slot(&mut self, slot: Slot, class: Class, carving: Gsn) {
+        self.carved.insert(slot, Carved { class, carving, free: (0..class.cells()).collect() });
         self.open[class.index()].insert(slot);
         self.free[class.index()] += usize::from(class.cells());
     }
@@ -129,7 +130,7 @@ impl Tuples {
             self.open[class.index()].remove(&slot);
         }
         self.free[class.index()] -= 1;
-        Some(Cell { slot, class, number })
+        Some(Cell { slot, class, number, carving: carved.carving })
     }
 
     /// Takes a certain cell, which is free.
@@ -174,9 +175,9 @@ impl Tuples {
 
     /// Returns the cells of a slot that are in use.
     pub(super) fn cells_of(&self, slot: Slot) -> Vec<Cell> {
-        let Carved { class, free } = &self.carved[&slot];
+        let Carved { class, carving, free } = &self.carved[&slot];
         let used = (0..class.cells()).filter(|number| !free.contains(number));
-        used.map(|number| Cell { slot, class: *class, number }).collect()
+        used.map(|number| Cell { slot, class: *class, number, carving: *carving }).collect()
     }
 
     /// Takes cells of other slots for this many tuples of a slot, which is none with tuples from now
@@ -207,7 +208,7 @@ impl Tuples {
     /// Notes the base of a leaf. The map forgets bases without tuples when there are many of them.
     pub(super) fn set_base(&mut self, leaf: PageId, base: Option<Base>) {
         const MANY: usize = 1 << 20;
-        if self.bases.len() > MANY {
+        if self.bases.len() > MANY.max(2 * self.overlays.len()) {
             let overlays = &self.overlays;
             self.bases.retain(|leaf, _| overlays.contains_key(leaf));
         }
@@ -223,15 +224,19 @@ impl Tuples {
         *latest = gsn.max(*latest);
     }
 
+    /// Notes that a leaf is durable as it was in its frame when it had this GSN.
+    pub(super) fn stored_whole(&mut self, leaf: PageId, gsn: Gsn) {
+        if self.altered.get(&leaf).is_some_and(|altered| *altered <= gsn) {
+            self.altered.remove(&leaf);
+        }
+    }
+
     pub(super) fn is_altered(&self, leaf: PageId) -> bool {
         self.altered.contains_key(&leaf)
     }
 
     /// Notes that a page is durable with this GSN; returns slots that are without tuples now.
     pub(super) fn superseded(&mut self, page: PageId, gsn: Gsn, base: Option<Base>) -> Vec<Slot> {
-        if self.altered.get(&page).is_some_and(|altered| *altered <= gsn) {
-            self.altered.remove(&page);
-        }
         self.set_base(page, base);
         let Some(overlay) = self.overlays.get_mut(&page) else { return Vec::new() };
         let mut cells = Vec::new();
