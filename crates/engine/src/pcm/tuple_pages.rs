@@ -351,12 +351,10 @@ pub(super) fn put_tuples_into(pcm: &Pcm, map: &mut Map, leaf: PageId, bytes: &mu
     let base = Base::of(bytes);
     map.tuples.set_base(leaf, base);
     let Some(overlay) = map.tuples.overlay(leaf) else { return Ok(()) };
-    let (mut later, mut earlier) = (overlay.tuples.clone(), BTreeMap::new());
-    match base {
-        Some(base) => earlier.extend(later.extract_if(.., |_, held| held.gsn <= base.gsn && !planted!(StaleTuplePut))),
-        // It is no leaf any more.
-        None => std::mem::swap(&mut later, &mut earlier),
-    }
+    // Without a base it is no leaf any more.
+    let is_later = |held: &HeldTuple| base.is_some_and(|base| held.gsn > base.gsn || planted!(StaleTuplePut));
+    let (mut later, earlier): (BTreeMap<Vec<u8>, HeldTuple>, BTreeMap<_, _>) =
+        overlay.tuples.clone().into_iter().partition(|(_, held)| is_later(held));
     let mut contents = Vec::with_capacity(later.len());
     for (key, held) in &mut later {
         let tuple = pcm.read_tuple(held.cell).filter(|tuple| tuple.page == leaf && tuple.key == *key);
