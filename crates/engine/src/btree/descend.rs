@@ -142,8 +142,8 @@ impl Store {
         })
     }
 
-    /// Copies a record into `value` (which is cleared first), if it can be had without its leaf, which
-    /// is in no frame. The caller has a lock on the record.
+    /// Copies a record into `value` (which is cleared first), if it can be had without its leaf,
+    /// which is in no frame. The caller has a lock on the record.
     pub(crate) fn lookup_tuple(
         &self,
         tree: Tree,

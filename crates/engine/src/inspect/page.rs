@@ -53,24 +53,22 @@ pub struct PageReport {
 /// [`Error::InvalidOption`] when the data file has no such page; [`Error::OpenFailed`] when it
 /// cannot be read.
 pub fn page(disk: Arc<dyn Disk>, page: PageId) -> Result<PageReport> {
-    read(&*disk, page).map_err(|error| error.in_opening(disk.location()))
+    let bytes = read(&*disk, page).map_err(|error| error.in_opening(disk.location()))?;
+    Ok(report(page, &bytes))
 }
 
-fn read(disk: &dyn Disk, page: PageId) -> Result<PageReport> {
+fn read(disk: &dyn Disk, page: PageId) -> Result<AlignedBuf> {
     let file = disk.open(DATA, OpenMode::Existing)?;
     let pages = file.len()? / PAGE_SIZE as u64;
     if page.get() >= pages {
         return Err(Error::InvalidOption { option: "page", reason: format!("`{}` has {pages} pages", file.path()) });
     }
-    let bytes = match tier::page(disk, page)? {
-        Some(bytes) => bytes,
-        None => {
-            let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
-            file.read_at(&mut bytes, page.get() * PAGE_SIZE as u64)?;
-            bytes
-        }
-    };
-    Ok(report(page, &bytes))
+    if let Some(bytes) = tier::page(disk, page)? {
+        return Ok(bytes);
+    }
+    let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+    file.read_at(&mut bytes, page.get() * PAGE_SIZE as u64)?;
+    Ok(bytes)
 }
 
 /// Reads a page of a closed database whose pages are in a heap, damaged or not. Only the source
@@ -98,16 +96,16 @@ pub fn page_of_heap(options: &HeapOptions, page: PageId) -> Result<PageReport> {
 }
 
 /// Reads a page of a closed database with PCMLogging, damaged or not: its latest version in the
-/// region or, if there is none, that in the data file. The changes of transactions that had not
-/// committed are in it. Only the source counts among the options.
+/// region or, if there is none, that in the data file, with its tuples. The changes of transactions
+/// that had not committed are in it. Only the source counts among the options.
 ///
 /// # Errors
 /// As [`page()`] and [`super::pcm()`].
 pub fn page_of_pcm(disk: Arc<dyn Disk>, options: &PcmOptions, page: PageId) -> Result<PageReport> {
-    match super::pcm::open(options)?.latest(page) {
-        Some(bytes) => Ok(report(page, &bytes)),
-        None => self::page(disk, page),
-    }
+    let location = disk.location();
+    let of_file = || read(&*disk, page);
+    let bytes = super::pcm::open(options)?.latest(page, of_file).map_err(|error| error.in_opening(location))?;
+    Ok(report(page, &bytes))
 }
 
 fn report(id: PageId, bytes: &[u8]) -> PageReport {

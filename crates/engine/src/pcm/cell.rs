@@ -15,8 +15,8 @@
 //! | 38 | 2 | bytes of the value |
 //! | 40 | | key, value |
 //!
-//! The *carving* is the clock's number when the slot was divided, which its header has as GSN: what an
-//! earlier use of the slot has left in a cell is no tuple. Numbers are little-endian.
+//! The *carving* is the clock's number when the slot was divided, which its header has as GSN: what
+//! an earlier use of the slot has left in a cell is no tuple. Numbers are little-endian.
 
 use duramen_types::{Gsn, PageId, TableId, crc32c_of};
 

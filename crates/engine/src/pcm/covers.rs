@@ -123,8 +123,8 @@ struct KeyCover {
     xid: Xid,
     tree: Tree,
     before: Content,
-    /// The leaf that has the key, and its GSNs when the transaction had changed the key for the first
-    /// and for the latest time.
+    /// The leaf that has the key, and its GSNs when the transaction had changed the key for the
+    /// first and for the latest time.
     leaf: PageId,
     first: Gsn,
     latest: Gsn,

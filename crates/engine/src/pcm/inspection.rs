@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use duramen_io::AlignedBuf;
 use duramen_types::{PAGE_SIZE, PageId};
 
 use super::Pcm;
 use super::active::Xid;
 use super::covers::Cover;
-use super::layout::{HEADER, SLOT_BYTES};
+use super::layout::HEADER;
+use super::map::Map;
+use super::overlay::put_tuples_into;
 use super::recover::Scan;
+use crate::error::Result;
+use crate::page;
 
 /// The slots of a region.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -63,12 +68,27 @@ impl Pcm {
         }
     }
 
-    /// Reads the latest version of a page, if there is one here.
-    pub(crate) fn latest(&self, page: PageId) -> Option<Vec<u8>> {
-        let versions = Scan::of(self).take_versions(self);
-        let version = versions.get(&page)?;
-        let mut bytes = vec![0; SLOT_BYTES];
-        self.region.read(version.slot.at(), &mut bytes);
-        Some(bytes[HEADER..HEADER + PAGE_SIZE].to_vec())
+    /// Reads the latest version of a page, which is that of the data file if there is none here,
+    /// with its tuples. A page that fails its check gets none.
+    ///
+    /// # Errors
+    /// Those of `of_file`; [`crate::Error::Corrupt`] if tuples do not belong to the page.
+    pub(crate) fn latest(&self, page: PageId, of_file: impl FnOnce() -> Result<AlignedBuf>) -> Result<AlignedBuf> {
+        let mut scan = Scan::of(self);
+        let versions = scan.take_versions(self);
+        let mut bytes = match versions.get(&page) {
+            Some(version) => {
+                let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+                self.region.read(version.slot.at() + HEADER as u64, &mut bytes);
+                bytes
+            }
+            None => of_file()?,
+        };
+        if page::verify(&bytes, page).is_ok() {
+            let mut map = Map::default();
+            (map.tuples, _) = scan.take_tuples(self, &versions);
+            put_tuples_into(self, &mut map, page, &mut bytes)?;
+        }
+        Ok(bytes)
     }
 }

@@ -148,8 +148,8 @@ impl Map {
         self.tuples.overlays().any(|(page, _)| !self.tuples.may_leave(*page))
     }
 
-    /// Returns the coldest pages that may leave: up to `count` that are in slots, without a cover of
-    /// an active transaction, and up to `overlays` that have nothing but tuples here.
+    /// Returns the coldest pages that may leave: up to `count` that are in slots, without a cover
+    /// of an active transaction, and up to `overlays` that have nothing but tuples here.
     pub(super) fn coldest(
         &self,
         count: usize,

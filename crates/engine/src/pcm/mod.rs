@@ -16,6 +16,7 @@
 //! | `image` | a page with its covers, as slots hold it |
 //! | `inspection` | what a region holds, for a look at it |
 //! | `map` | which page is in which slot, in DRAM |
+//! | `overlay` | puts the tuples of a leaf into its base |
 //! | `pages` | the pages, for the pool: writing, reading, replacement |
 //! | `recover` | the scan that recovery consists of |
 //! | `tuple_pages` | leaves whose latest changes are tuples |
@@ -29,6 +30,7 @@ mod image;
 mod inspection;
 mod layout;
 mod map;
+mod overlay;
 mod pages;
 mod recover;
 #[cfg(all(test, not(any(duramen_loom, duramen_machine))))]

@@ -58,8 +58,8 @@ pub(crate) struct PcmPages {
     pub(crate) active: Active,
     pub(crate) covers: Covers,
     granularity: Granularity,
-    /// Slots that stay free: those for recovery, and those for leaves that leave as pages where they
-    /// have been tuples.
+    /// Slots that stay free: those for recovery, and those for leaves that leave as pages where
+    /// they have been tuples.
     kept: usize,
     pub(super) file: FilePages,
     pub(super) map: Mutex<Map>,

@@ -1,10 +1,10 @@
 //! Recovery: one scan of the region. It reads and writes nothing else.
 //!
 //! 1. *Scan*. Of each page the version with the highest GSN counts, unless it belongs to a
-//!    structure change that is still listed, or its covers are not whole. Of each key the tuple with
-//!    the highest GSN counts, unless that is the tuple of a transaction that is still listed. All
-//!    other slots are erased, and the tuples of transactions that are still listed, and a barrier
-//!    follows.
+//!    structure change that is still listed, or its covers are not whole. Of each key the tuple
+//!    with the highest GSN counts, unless that is the tuple of a transaction that is still listed.
+//!    All other slots are erased, and the tuples of transactions that are still listed, and a
+//!    barrier follows.
 //! 2. *Discard*. Where that version has covers of transactions that are still listed, their changes
 //!    are discarded: the page is stored anew, with a higher GSN, as it was without them. A barrier;
 //!    then the version until then is erased, with another barrier.
@@ -40,7 +40,7 @@ use super::covers::{Cover, CoversOfPage};
 use super::image::Image;
 use super::layout::{SLOT_BYTES, Slot, SlotHeader, SlotKind};
 use super::map::Map;
-use super::tuple_pages::put_tuples_into;
+use super::overlay::put_tuples_into;
 use super::tuples::{Base, HeldTuple, Tuples};
 use super::{Pcm, corrupt};
 use crate::error::Result;

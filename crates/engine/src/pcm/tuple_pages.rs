@@ -1,20 +1,21 @@
 //! Leaves whose latest changes are tuples in the region.
 //!
-//! With [`Granularity::Tuple`], a transaction that ends stores the records that it has changed, each
-//! in a cell of its own, instead of the leaves that they are in (section 3.3 of the paper). The
-//! leaves stay dirty in their frames, and are dropped when the pool needs these: the tuples are put
-//! into a leaf when it is read again. When slots are needed, the leaves of the coldest tuples are
-//! read, and go to the data file with their tuples.
+//! With [`Granularity::Tuple`], a transaction that ends stores the records that it has changed,
+//! each in a cell of its own, instead of the leaves that they are in (section 3.3 of the paper).
+//! The leaves stay dirty in their frames, and are dropped when the pool needs these: the tuples are
+//! put into a leaf when it is read again. When slots are needed, the leaves of the coldest tuples
+//! are read, and go to the data file with their tuples.
 //!
 //! A read of one record that has a tuple needs no leaf: the tuple serves it.
 //!
 //! # When a leaf is stored as a page
-//! - A transaction under way has changed it, and the pool needs its frame. Its slot has covers then.
+//! - A transaction under way has changed it, and the pool needs its frame. Its slot has covers
+//!   then.
 //! - It belongs to a structure change.
 //! - Ghosts were removed from it ([`Tuples::alter`]), and the pool needs its frame: no tuple tells
 //!   that, and with the ghost the gaps that transactions have locked would change.
-//! - Its base has got the GSN of the tuple to be stored, by a tuple of another transaction; or a copy
-//!   of the leaf is just about to become its base.
+//! - Its base has got the GSN of the tuple to be stored, by a tuple of another transaction; or a
+//!   copy of the leaf is just about to become its base.
 //! - Its base has no space for all that its tuples add to it. So the tuples of a leaf fit into its
 //!   base, whatever else was in the leaf.
 //! - The tuples would take more space than the page, or one of them fits no cell.
@@ -23,8 +24,9 @@
 //! - A tuple has the GSN of its leaf when it was stored, and counts for bases of lower GSNs only. A
 //!   base has all changes up to its GSN, except that one which was made by putting tuples into the
 //!   base before it lacks the changes of transactions that were under way then, and the removal of
-//!   ghosts: the leaf in the frame has those, and is stored as a page later. So a tuple that is left over from an earlier base does no
-//!   harm, and a cell can be used again without being erased before.
+//!   ghosts: the leaf in the frame has those, and is stored as a page later. So a tuple that is
+//!   left over from an earlier base does no harm, and a cell can be used again without being erased
+//!   before.
 //! - The cell of a tuple is free when a later tuple of its key, or a later base, is durable and
 //!   counts: when the number of the transaction that has stored it has been replaced.
 //! - Of several tuples of a key the one with the highest GSN counts: one transaction at a time has
@@ -41,7 +43,6 @@ use duramen_io::AlignedBuf;
 use duramen_sync::atomic::Ordering;
 use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
-use super::Pcm;
 use super::active::Xid;
 use super::cell::{Cell, Class, Tuple};
 use super::content::Content;
@@ -49,10 +50,11 @@ use super::covers::{ChangedKey, CoversOfPage};
 use super::image::Image;
 use super::layout::SLOT_BYTES;
 use super::map::{Held, Map};
+use super::overlay;
 use super::pages::{PcmPages, Storing};
 use super::tuples::{Base, HeldTuple};
-use crate::page::{self, DatabaseTag, Lines, Node, PageMut, PageType, SlotFlags};
-use crate::pool::{Damage, PageStore, PoolError, TupleStore};
+use crate::page::{self, Node, PageType, SlotFlags};
+use crate::pool::{PageStore, PoolError, TupleStore};
 
 /// The records of a leaf that a transaction has changed, as they are when it ends.
 #[derive(Debug)]
@@ -103,9 +105,9 @@ impl PcmPages {
         self.map.lock().tuples.alter(leaf, Gsn::ZERO);
     }
 
-    /// Ends the transaction of an entry of the list, as [`PcmPages::end`] does, after storing what it
-    /// has changed in these leaves. All other pages that it has changed are durable here as they are
-    /// now.
+    /// Ends the transaction of an entry of the list, as [`PcmPages::end`] does, after storing what
+    /// it has changed in these leaves. All other pages that it has changed are durable here as they
+    /// are now.
     ///
     /// # Errors
     /// As [`PcmPages::write_together`].
@@ -169,8 +171,8 @@ impl PcmPages {
         Ok(Ended::Yes)
     }
 
-    /// Returns whether tuples of a leaf may be stored: its base stays as it is, is earlier than they,
-    /// and has space for what all its tuples and these may add to it.
+    /// Returns whether tuples of a leaf may be stored: its base stays as it is, is earlier than
+    /// they, and has space for what all its tuples and these may add to it.
     fn may_be_tuples(&self, leaf: &ChangedLeaf) -> bool {
         let map = self.map.lock();
         // With its tuples a base may have got the GSN of a change that was not among them.
@@ -268,13 +270,9 @@ impl PcmPages {
         true
     }
 
-    /// Puts the tuples of a leaf into its base, which `bytes` are. Tuples that are not later than the
-    /// base are forgotten.
-    ///
-    /// # Errors
-    /// [`PoolError::Corrupt`] if a cell does not hold its tuple.
+    /// Puts the tuples of a leaf into its base ([`overlay::put_tuples_into`]).
     pub(super) fn put_tuples_into(&self, map: &mut Map, leaf: PageId, bytes: &mut [u8]) -> Result<(), PoolError> {
-        put_tuples_into(&self.pcm, map, leaf, bytes)
+        overlay::put_tuples_into(&self.pcm, map, leaf, bytes)
     }
 
     /// Stores leaves that have nothing but tuples here as pages, so that they can be written to the
@@ -344,46 +342,4 @@ fn growth(map: &Map, leaf: PageId, key: &ChangedKey, content: &Content) -> (usiz
         None => None,
     };
     (content.growth(&key.key, len_in_base), len_in_base)
-}
-
-/// Does the work of [`PcmPages::put_tuples_into`].
-pub(super) fn put_tuples_into(pcm: &Pcm, map: &mut Map, leaf: PageId, bytes: &mut [u8]) -> Result<(), PoolError> {
-    let base = Base::of(bytes);
-    map.tuples.set_base(leaf, base);
-    let Some(overlay) = map.tuples.overlay(leaf) else { return Ok(()) };
-    // Without a base it is no leaf any more.
-    let is_later = |held: &HeldTuple| base.is_some_and(|base| held.gsn > base.gsn || planted!(StaleTuplePut));
-    let (mut later, earlier): (BTreeMap<Vec<u8>, HeldTuple>, BTreeMap<_, _>) =
-        overlay.tuples.clone().into_iter().partition(|(_, held)| is_later(held));
-    let mut contents = Vec::with_capacity(later.len());
-    for (key, held) in &mut later {
-        let tuple = pcm.read_tuple(held.cell).filter(|tuple| tuple.page == leaf && tuple.key == *key);
-        let tuple = tuple.ok_or_else(|| damaged(pcm, leaf, "a cell does not hold its tuple"))?;
-        let (slot, is_there) = Node(&*bytes).lower_bound(key);
-        held.len_in_base = is_there.then(|| Node(&*bytes).value_len(slot));
-        held.growth = tuple.content.growth(key, held.len_in_base);
-        contents.push(tuple.content);
-    }
-    let mut lines = Lines::NONE;
-    let mut page = PageMut::new(bytes, &mut lines);
-    let (growing, others): (Vec<_>, Vec<_>) = later.iter().zip(&contents).partition(|((_, held), _)| held.growth > 0);
-    for ((key, held), content) in others.into_iter().chain(growing) {
-        if content.put(&mut page, key).is_err() {
-            return Err(damaged(pcm, leaf, "its tuples do not fit into it"));
-        }
-        let gsn = page::gsn(&page).max(held.gsn);
-        page::set_gsn(&mut page, gsn);
-    }
-    if !later.is_empty() {
-        page::seal(bytes, DatabaseTag::of(&pcm.database()));
-    }
-    map.tuples.set_overlay(leaf, later);
-    let emptied: Vec<_> = earlier.into_values().filter_map(|held| map.tuples.give(held.cell)).collect();
-    map.replace(emptied);
-    Ok(())
-}
-
-fn damaged(pcm: &Pcm, page: PageId, defect: &str) -> PoolError {
-    let (defect, file) = (defect.to_owned(), pcm.location().to_owned());
-    PoolError::Corrupt { page, defect, damage: Damage::Other, file, offset: 0 }
 }

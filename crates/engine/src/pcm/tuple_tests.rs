@@ -128,9 +128,9 @@ fn a_leaf_made_of_tuples_lacks_changes_under_way() {
     }
 }
 
-/// Leaves with random changes by transactions of which some never end, in a region that is too small
-/// for all of their tuples, with a power cut at a random operation, and another one after that: what
-/// was acknowledged is there.
+/// Leaves with random changes by transactions of which some never end, in a region that is too
+/// small for all of their tuples, with a power cut at a random operation, and another one after
+/// that: what was acknowledged is there.
 #[test]
 fn random_transactions_survive_power_cuts() {
     const LEAVES: u64 = 120;

@@ -1,9 +1,10 @@
 //! Which tuples are in the region, and what is known of the leaves that they belong to. In DRAM
 //! only: recovery makes it anew.
 //!
-//! The *base* of a leaf is its version in a slot or, if there is none, in the data file. The leaf is
-//! its base with all its tuples of higher GSN put into it: its *overlay*. An overlay always fits:
-//! tuples are stored only as long as the base has space for all that the overlay may add to it.
+//! The *base* of a leaf is its version in a slot or, if there is none, in the data file. The leaf
+//! is its base with all its tuples of higher GSN put into it: its *overlay*. An overlay always
+//! fits: tuples are stored only as long as the base has space for all that the overlay may add to
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -180,8 +181,8 @@ impl Tuples {
         used.map(|number| Cell { slot, class: *class, number, carving: *carving }).collect()
     }
 
-    /// Takes cells of other slots for this many tuples of a slot, which is none with tuples from now
-    /// on.
+    /// Takes cells of other slots for this many tuples of a slot, which is none with tuples from
+    /// now on.
     pub(super) fn move_out(&mut self, slot: Slot, class: Class, count: usize) -> Vec<Cell> {
         self.remove_slot(slot);
         (0..count).map(|_| self.take(class).expect("other slots have enough free cells")).collect()

@@ -19,6 +19,10 @@
 //! one more for their slot, and so does a barrier for each part of pages that a small region takes
 //! at once.
 //!
+//! With [`Granularity::Tuple`] the end of a transaction stores the records that it has changed
+//! instead of their leaves, with as many barriers (`pcm/tuple_pages.rs`). One more is for pages
+//! that are not leaves, or that must be stored as pages.
+//!
 //! # What differs from the paper
 //! - Transactions here lock keys and share pages. A page becomes durable with the changes of
 //!   transactions under way, and with *covers* that say what was there before (`pcm/covers.rs`).
