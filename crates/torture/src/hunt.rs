@@ -78,7 +78,7 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
         | Bug::BatchAcknowledgedEarly
         | Bug::HalfReusedEarly
         | Bug::StagedPageDropped => &LogEnd::BATCHES,
-        Bug::TupleUnfenced | Bug::OlderTupleWins | Bug::StaleTuplePut | Bug::TupleSpaceUnchecked => &TUPLES,
+        Bug::TupleUnfenced | Bug::OlderTupleWins | Bug::TupleSpaceUnchecked => &TUPLES,
         _ if Bug::PCM.contains(&bug) => &PCMS,
         // Where caches are durable, a fence is still needed; a flush is not.
         // Where pages are read matters to none of these bugs.
@@ -142,7 +142,7 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         // Transactions that change several pages.
         Bug::XidReplacedEarly => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
         Bug::TupleSpaceUnchecked => vec![Crash("full-pages"), Crash("splits"), Crash("mixed"), Crash("steal")],
-        Bug::StaleTuplePut => vec![Crash("steal"), Crash("mixed"), Crash("splits"), Crash("ghosts")],
+        Bug::TupleUnfenced => vec![Crash("interleaved"), Crash("carried"), Crash("bank")],
         _ if Bug::PCM.contains(&bug) => vec![Crash("bank"), Crash("mixed"), Crash("keys")],
         _ if Bug::SCHEMES.contains(&bug) => vec![Crash("mixed"), Crash("steal"), Crash("interleaved"), Crash("splits")],
         // Threads that share a ring: one acknowledges what another has not made durable.

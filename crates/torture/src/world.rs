@@ -246,7 +246,8 @@ pub struct World {
 const PCM_BYTES: u64 = 6 << 20;
 
 /// The same where pages go on to the data file.
-const SMALL_PCM_BYTES: u64 = 4 << 20;
+const SMALL_PCM_BYTES: u64 = (4 << 20) + (256 << 10);
+
 /// Pages of a tier in memory.
 const TIER_PAGES: usize = 80;
 

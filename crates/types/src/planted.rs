@@ -293,8 +293,6 @@ bugs! {
         TupleUnfenced,
         /// Of two tuples of a key the older one counts.
         OlderTupleWins,
-        /// A tuple counts although its page is later.
-        StaleTuplePut,
         /// Tuples are stored although their page has no space for them.
         TupleSpaceUnchecked,
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use duramen_types::{PageId, planted};
+use duramen_types::PageId;
 
 use super::Pcm;
 use super::map::Map;
@@ -20,7 +20,7 @@ pub(super) fn put_tuples_into(pcm: &Pcm, map: &mut Map, leaf: PageId, bytes: &mu
     map.tuples.set_base(leaf, base);
     let Some(overlay) = map.tuples.overlay(leaf) else { return Ok(()) };
     // Without a base it is no leaf any more.
-    let is_later = |held: &HeldTuple| base.is_some_and(|base| held.gsn > base.gsn || planted!(StaleTuplePut));
+    let is_later = |held: &HeldTuple| base.is_some_and(|base| held.gsn > base.gsn);
     let (mut later, earlier): (BTreeMap<Vec<u8>, HeldTuple>, BTreeMap<_, _>) =
         overlay.tuples.clone().into_iter().partition(|(_, held)| is_later(held));
     let mut contents = Vec::with_capacity(later.len());

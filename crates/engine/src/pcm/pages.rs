@@ -115,7 +115,7 @@ impl PcmPages {
     pub(crate) fn new(pcm: Arc<Pcm>, file: FilePages, found: Found, granularity: Granularity) -> Self {
         let Found { map, active, .. } = found;
         let may_have_tuples = granularity == Granularity::Tuple || map.tuples.slots() > 0;
-        let for_tuples = if may_have_tuples { (pcm.slots() as usize / 16).clamp(1, BATCH_PAGES / 4) } else { 0 };
+        let for_tuples = if may_have_tuples { (pcm.slots() as usize / 64).clamp(1, BATCH_PAGES / 4) } else { 0 };
         Self {
             kept: KEPT + for_tuples,
             pcm,
