@@ -161,10 +161,21 @@ fn heap_home() -> tempfile::TempDir {
     if shared.is_dir() { builder.tempdir_in(shared) } else { builder.tempdir() }.unwrap()
 }
 
-/// Kills databases whose pages are in a heap, of both schemes and in both domains: while they are
-/// made, populated, run, recovered and checked. `DURAMEN_LONG=1` makes 200 kills.
+/// Kills databases whose pages are in a heap, of both schemes.
 #[test]
 fn acknowledged_commits_in_a_heap_survive_kills() {
+    kill_in_memory(&["in-place", "nvram-group-commit"]);
+}
+
+/// Kills databases whose changed pages, or records, are in persistent memory.
+#[test]
+fn acknowledged_commits_in_pcm_survive_kills() {
+    kill_in_memory(&["pcm-logging"]);
+}
+
+/// Kills databases of these schemes in turn, in both domains: while they are made, populated, run,
+/// recovered and checked. `DURAMEN_LONG=1` makes 200 kills.
+fn kill_in_memory(schemes: &[&str]) {
     let is_long = std::env::var_os("DURAMEN_LONG").is_some();
     let kills = if is_long { 200 } else { 12 };
     // What the clients insert stays, kill after kill.
@@ -180,26 +191,28 @@ fn acknowledged_commits_in_a_heap_survive_kills() {
     let mut of_use = [0; 6];
     while done < kills {
         databases += 1;
-        let scheme = if databases.is_multiple_of(2) { "nvram-group-commit" } else { "in-place" };
-        let domain = if (databases / 2).is_multiple_of(2) { "durable-cache" } else { "volatile-cache" };
+        let scheme = schemes[(databases as usize - 1) % schemes.len()];
+        let domain =
+            if (databases / schemes.len() as u64).is_multiple_of(2) { "durable-cache" } else { "volatile-cache" };
         let dir = root.path().join(format!("db-{databases}"));
         let ledger = root.path().join(format!("ledger-{databases}"));
         let check = ["check", arg(&dir), "--ledger", arg(&ledger), "--domain", domain];
         std::fs::write(&ledger, b"").unwrap();
         let end = kills.min(done + if is_long { 20 } else { 6 });
         while done < end {
-            let mut bench = vec!["bench", "tpcb", "--scheme", scheme, "--domain", domain, "--heap-mb", heap];
+            let mut bench = vec!["bench", "tpcb", "--scheme", scheme, "--domain", domain];
+            bench.extend(if scheme == "pcm-logging" { ["--pcm-mb", "8"] } else { ["--heap-mb", heap] });
             bench.extend(["--clients", "16", "--seconds", "60", "--scale", "1", "--rows-per-unit", "4000"]);
             bench.extend(["--dir", arg(&dir), "--ledger", arg(&ledger)]);
-            let is_in_place = scheme == "in-place";
-            let commits = if is_in_place { &["sync", "elr", "pipelined"][..] } else { &["elr", "pipelined"] };
+            let has_batches = scheme == "nvram-group-commit";
+            let commits = if has_batches { &["elr", "pipelined"] } else { &["sync", "elr", "pipelined"][..] };
             bench.extend(["--commit", *random.pick(commits)]);
-            if !is_in_place {
+            if has_batches {
                 bench.extend(["--batch-ms", *random.pick(&["0.2", "2", "20"])]);
             }
-            let (used, number) = random_use(&mut random, is_in_place);
+            let (used, number) = random_use(&mut random, scheme);
             bench.extend(used);
-            let check = [&check[..], &random_use(&mut random, is_in_place).0].concat();
+            let check = [&check[..], &random_use(&mut random, scheme).0].concat();
             let before = acknowledged(&ledger);
             let delay = if before == 0 { between(&mut random, 1, 300) } else { between(&mut random, 100, 700) };
             assert!(kill(&bench, delay), "60 seconds cannot be over");
@@ -216,7 +229,8 @@ fn acknowledged_commits_in_a_heap_survive_kills() {
                 assert_eq!(acknowledged(&ledger), 0, "seed {seed}: acknowledged without a database");
                 continue;
             }
-            duramen(&["inspect", "heap", arg(&dir)]).exits_with(0);
+            let memory = if scheme == "pcm-logging" { "pcm" } else { "heap" };
+            duramen(&["inspect", memory, arg(&dir)]).exits_with(0);
             let ran = duramen(&check);
             assert_eq!(ran.code, Some(0), "seed {seed}, kill {done}: {ran:#?}");
             if let Some(rolled_back) =
@@ -234,22 +248,38 @@ fn acknowledged_commits_in_a_heap_survive_kills() {
         "{done} kills of {databases} databases in {} ({during_load} before the first new commit, {during_run} while \
          running, {during_recovery} in recovery or check), {recoveries} recoveries, {losers} transactions rolled back, \
          {total} acknowledged commits, none lost; kills of `bench` by use: {of_use:?} (in place cached, \
-         fewest and paper; direct, fewest and paper; batches, fewest and paper)",
+         fewest and paper; direct, fewest and paper; batches, fewest and paper; or PCM page by page, fewest and paper, \
+         and tuple by tuple)",
         root.path().display()
     );
     assert!(during_run > 0, "no kill met a running client: nothing was tested");
 }
 
-/// Returns options for one of the uses of a heap, and its number.
-fn random_use(random: &mut Rng, is_in_place: bool) -> (Vec<&'static str>, usize) {
-    let (is_direct, is_paper) = (if is_in_place { random.below(2) } else { 0 }, random.below(2));
+/// Returns options for one of the uses of a heap or of PCM, and its number.
+fn random_use(random: &mut Rng, scheme: &str) -> (Vec<&'static str>, usize) {
+    let (is_other, is_paper) = (random.below(2), random.below(2));
     let mut options = vec!["--barriers", ["fewest", "paper"][is_paper as usize]];
-    if is_direct == 1 {
-        options.extend(["--residence", "direct"]);
-    } else {
-        options.extend(["--pool-mb", *random.pick(&["1", "4", "64"])]);
-    }
-    (options, (if is_in_place { 2 * is_direct } else { 4 } + is_paper) as usize)
+    let pool = ["--pool-mb", *random.pick(&["1", "4", "64"])];
+    let use_of = match scheme {
+        "in-place" if is_other == 1 => {
+            options.extend(["--residence", "direct"]);
+            2
+        }
+        "nvram-group-commit" => {
+            options.extend(pool);
+            4
+        }
+        "pcm-logging" => {
+            options.extend(pool);
+            options.extend(["--granularity", ["page", "tuple"][is_other as usize]]);
+            2 * is_other
+        }
+        _ => {
+            options.extend(pool);
+            0
+        }
+    };
+    (options, (use_of + is_paper) as usize)
 }
 
 /// The proof above is worth something only if a loss would be noticed: unsafe commits are lost, and
