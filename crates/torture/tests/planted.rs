@@ -102,4 +102,7 @@ hunts! {
     cover_forgotten: CoverForgotten,
     stolen_unfenced: StolenUnfenced,
     allocation_kept: AllocationKept,
+    tuple_unfenced: TupleUnfenced,
+    older_tuple_wins: OlderTupleWins,
+    tuple_space_unchecked: TupleSpaceUnchecked,
 }

@@ -184,7 +184,9 @@ impl Map {
         coldest
     }
 
-    /// Removes a page that is durable in the data file with this GSN, if it is still in this slot.
+    /// Removes a page that is durable in the data file with this GSN, if it is still in this slot;
+    /// returns its slots. Slots that are without tuples now are replaced: they are freed after the
+    /// page's, because the page counts without them.
     pub(super) fn remove(&mut self, page: PageId, slot: Slot, gsn: Gsn, base: Option<Base>) -> Vec<Slot> {
         if self.pages.get(&page).is_none_or(|held| held.slot != slot) {
             return Vec::new();
@@ -194,7 +196,8 @@ impl Map {
             copy.is_outdated |= copy.gsn < gsn;
         }
         let emptied = self.tuples.superseded(page, gsn, base);
-        std::iter::once(held.slot).chain(held.more).chain(emptied).collect()
+        self.replaced.extend(emptied);
+        std::iter::once(held.slot).chain(held.more).collect()
     }
 }
 

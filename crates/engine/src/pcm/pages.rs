@@ -29,7 +29,7 @@
 use std::fmt;
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::{Arc, Mutex};
+use duramen_sync::{Arc, Backoff, Mutex};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
 use super::active::{Active, Xid};
@@ -71,6 +71,9 @@ pub(crate) struct PcmPages {
 pub(super) struct Storing {
     /// The pages that go to the data file.
     leaving: Batch,
+    /// Pages could not leave. What was made of their tuples may be here, without the changes of
+    /// transactions under way, so nothing else may be stored.
+    has_failed: bool,
 }
 
 #[derive(Default)]
@@ -124,7 +127,7 @@ impl PcmPages {
             granularity,
             file,
             map: Mutex::new(map),
-            storing: Mutex::new(Storing { leaving: Batch::new() }),
+            storing: Mutex::new(Storing { leaving: Batch::new(), has_failed: false }),
             counters: Counters::default(),
         }
     }
@@ -244,6 +247,7 @@ impl PcmPages {
 
     /// Writes pages for which there are enough free slots. They are durable when this returns.
     pub(super) fn put(&self, storing: &mut Storing, images: &[Image<'_>], group: Xid) -> Result<(), PoolError> {
+        self.check_not_failed(storing)?;
         self.make_room(storing, images.iter().map(|image| 1 + image.more()).sum())?;
         let images: Vec<&Image<'_>> = {
             let map = self.map.lock();
@@ -352,7 +356,17 @@ impl PcmPages {
         }
         let written = self.write_back_these(storing, coldest);
         self.map.lock().tuples.set_leaving([]);
+        storing.has_failed |= written.is_err();
         written
+    }
+
+    /// Returns an error if pages could not leave.
+    pub(super) fn check_not_failed(&self, storing: &Storing) -> Result<(), PoolError> {
+        if !storing.has_failed {
+            return Ok(());
+        }
+        let reason = format!("pages could not leave the PCM `{}`", self.pcm.location());
+        Err(PoolError::Poisoned { reason })
     }
 
     fn write_back_these(&self, storing: &mut Storing, coldest: Vec<(PageId, Option<Held>)>) -> Result<(), PoolError> {
@@ -423,6 +437,7 @@ impl PcmPages {
     /// Reads a page if it is in a slot. The caller then puts its tuples into it
     /// ([`PcmPages::end_reading`]).
     fn begin_reading(&self, page: PageId, bytes: &mut [u8]) -> Result<Reading, PoolError> {
+        let mut backoff = Backoff::new();
         loop {
             let mut map = self.map.lock();
             if !map.tuples.is_leaving(page) {
@@ -437,8 +452,8 @@ impl PcmPages {
                 return Ok(Reading { is_here, has_tuples: map.tuples.begin_reading(page) });
             }
             drop(map);
-            // The thread that writes it to the data file has this lock.
-            drop(self.storing.lock());
+            // The thread that writes it to the data file must not wait for readers of other pages.
+            backoff.snooze();
         }
     }
 

@@ -231,7 +231,11 @@ impl Found {
             winner.frees.extend(split_frees(&frees).ok_or_else(|| malformed(pcm, slot))?);
         }
         let (tuples, unfinished) = scan.take_tuples(pcm, &newest);
-        unfinished.iter().for_each(|cell| pcm.free_cell(*cell));
+        if !unfinished.is_empty() {
+            unfinished.iter().for_each(|cell| pcm.free_cell(*cell));
+            // Their slots may be erased, too, and then nobody looks for them again.
+            pcm.barrier();
+        }
         scan.erased.iter().for_each(|slot| pcm.free_slot(*slot));
         pcm.barrier();
 

@@ -113,6 +113,7 @@ impl PcmPages {
     /// As [`PcmPages::write_together`].
     pub(crate) fn end_with(&self, xid: Xid, leaves: Vec<ChangedLeaf>, ended_early: bool) -> Result<Ended, PoolError> {
         let mut storing = self.storing.lock();
+        self.check_not_failed(&storing)?;
         let leaves: Vec<ChangedLeaf> = {
             let map = self.map.lock();
             let mut leaves = leaves;
@@ -163,11 +164,22 @@ impl PcmPages {
                 made => made?,
             }
         }
+        let mut taken: BTreeMap<Class, Vec<Cell>> = BTreeMap::new();
+        for (class, count) in cells {
+            for _ in 0..count {
+                let cell = self.take_cell(&mut storing, class)?;
+                taken.entry(class).or_default().push(cell);
+            }
+        }
+        // From now on no base changes.
         as_pages.extend(leaves.iter().filter(|leaf| !self.may_be_tuples(leaf)).map(|leaf| leaf.leaf));
         if !as_pages.is_empty() {
+            let mut map = self.map.lock();
+            let emptied: Vec<_> = taken.into_values().flatten().filter_map(|cell| map.tuples.give(cell)).collect();
+            map.replace(emptied);
             return Ok(Ended::After(as_pages));
         }
-        self.store_tuples(&mut storing, xid, leaves, ended_early)?;
+        self.store_tuples(&mut storing, xid, leaves, taken, ended_early);
         Ok(Ended::Yes)
     }
 
@@ -176,7 +188,7 @@ impl PcmPages {
     fn may_be_tuples(&self, leaf: &ChangedLeaf) -> bool {
         let map = self.map.lock();
         // With its tuples a base may have got the GSN of a change that was not among them.
-        let is_earlier = map.tuples.base(leaf.leaf).is_none_or(|base| base.gsn < leaf.gsn);
+        let is_earlier = map.tuples.base(leaf.leaf).is_some_and(|base| base.gsn < leaf.gsn);
         let (mut more, mut replaced) = (0, 0);
         for (key, content) in &leaf.records {
             more += growth(&map, leaf.leaf, key, content).0;
@@ -186,14 +198,15 @@ impl PcmPages {
         is_earlier && has_space && !map.is_in_flight(leaf.leaf)
     }
 
-    /// Stores tuples, and ends their transaction.
+    /// Stores tuples in these cells, and ends their transaction.
     fn store_tuples(
         &self,
         storing: &mut Storing,
         xid: Xid,
         leaves: Vec<ChangedLeaf>,
+        mut cells: BTreeMap<Class, Vec<Cell>>,
         ended_early: bool,
-    ) -> Result<(), PoolError> {
+    ) {
         if !planted!(XidListedLate) && self.active.list(&self.pcm, [xid]) {
             self.pcm.barrier();
         }
@@ -201,7 +214,7 @@ impl PcmPages {
         for ChangedLeaf { leaf, gsn, records } in leaves {
             for (key, content) in records {
                 let class = Class::of(&key.key, &content).expect("it was found before");
-                let cell = self.take_cell(storing, class)?;
+                let cell = cells.get_mut(&class).and_then(Vec::pop).expect("there is a cell for each tuple");
                 let tuple = Tuple { xid, gsn, page: leaf, table: key.table, key: key.key.clone(), content };
                 self.pcm.store_tuple(cell, &tuple);
                 stored.push((cell, gsn, leaf, key, tuple.content));
@@ -229,7 +242,6 @@ impl PcmPages {
             };
             map.replace(emptied);
         }
-        Ok(())
     }
 
     fn take_cell(&self, storing: &mut Storing, class: Class) -> Result<Cell, PoolError> {
