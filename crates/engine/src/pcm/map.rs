@@ -143,7 +143,7 @@ impl Map {
         self.in_flight.clear();
     }
 
-    /// Returns whether a page would leave if no thread read it.
+    /// Returns whether a thread reads a leaf that has tuples, which cannot leave meanwhile.
     pub(super) fn is_read(&self) -> bool {
         self.tuples.overlays().any(|(page, _)| !self.tuples.may_leave(*page))
     }

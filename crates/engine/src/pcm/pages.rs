@@ -303,7 +303,7 @@ impl PcmPages {
         (0..count).map(|_| map.take().expect("the caller has made room")).collect()
     }
 
-    pub(super) fn erase_durably(&self, slots: &[Slot]) {
+    fn erase_durably(&self, slots: &[Slot]) {
         slots.iter().for_each(|slot| self.pcm.free_slot(*slot));
         if !slots.is_empty() {
             self.pcm.barrier();

@@ -232,14 +232,9 @@ impl PcmPages {
         self.counters.tuples_written.fetch_add(stored.len() as u64, Ordering::Relaxed);
         let mut map = self.map.lock();
         for (cell, gsn, leaf, key, content) in stored {
-            let is_stored = map.get(leaf).is_some_and(|held| held.gsn >= gsn);
-            let emptied = if is_stored {
-                map.tuples.give(cell)
-            } else {
-                let (growth, len_in_base) = growth(&map, leaf, &key, &content);
-                let time = map.time();
-                map.tuples.put(leaf, key.key, HeldTuple { cell, gsn, len_in_base, growth }, time)
-            };
+            let (growth, len_in_base) = growth(&map, leaf, &key, &content);
+            let time = map.time();
+            let emptied = map.tuples.put(leaf, key.key, HeldTuple { cell, gsn, len_in_base, growth }, time);
             map.replace(emptied);
         }
     }
