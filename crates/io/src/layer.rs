@@ -1,4 +1,4 @@
-//! Disks over other disks that let time pass before an operation, and otherwise pass it on.
+//! Disks over other disks that do something before an operation, and otherwise pass it on.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -17,6 +17,9 @@ pub(crate) trait Layer: Clone + Debug + Send + Sync + 'static {
 
 /// What happens before the operations of a file: by default nothing.
 pub(crate) trait Before: Debug + Send + Sync {
+    /// Before a read of `len` bytes, alone or one of several at once.
+    fn read(&self, _len: usize) {}
+
     /// Before a write of `len` bytes that need not become durable.
     fn write(&self, _offset: u64, _len: usize) {}
 
@@ -97,10 +100,14 @@ impl<L: Layer> Disk for L {
 
 impl<B: Before> File for LayerFile<B> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.before.read(buf.len());
         self.inner.read_at(buf, offset)
     }
 
     fn read_batch(&self, reads: &mut [(u64, &mut [u8])]) -> Result<()> {
+        for (_, buf) in &*reads {
+            self.before.read(buf.len());
+        }
         self.inner.read_batch(reads)
     }
 

@@ -47,13 +47,14 @@
 //! | `disk` | the traits and their promises |
 //! | `real` | directories of the operating system: system calls continued until done (`sys`), batches through io_uring (`uring`), files (`file`), the directory and its names (`home`, `names`), its lock (`lock`) |
 //! | `sim` | a directory in memory: what goes wrong and when (`plan`), how long operations take (`pace`), what a power cut leaves (`image`), durable and un-synced state (`content`, `inode`, `names`), the disk as a whole (`state`) |
-//! | `delay`, `arm`, `memory` | another disk with slower durable or random writes; a disk in memory |
+//! | `delay`, `arm`, `count`, `memory` | another disk with slower durable or random writes, or with counts; a disk in memory |
 //! | `throttled_allocate` | extending a file without delaying other writes |
 //! | `buffer`, `checks`, `counters`, `huge_pages` | aligned memory; the rules that both disks assert; their counts; large pages |
 
 mod arm;
 mod buffer;
 mod checks;
+mod count;
 mod counters;
 mod delay;
 mod disk;
@@ -66,6 +67,7 @@ mod throttled_allocate;
 
 pub use arm::ArmDisk;
 pub use buffer::AlignedBuf;
+pub use count::CountingDisk;
 pub use delay::DelayDisk;
 pub use disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 pub use huge_pages::{HUGE_PAGE, collapse_to_huge_pages, prefer_huge_pages};

@@ -51,6 +51,7 @@ pub(super) struct Measured<'a> {
     /// bytes stored.
     pcm: Option<Pcm>,
     tier: Option<Tier>,
+    page_reads: u64,
     page_writes: u64,
     /// On a disk that can be slowed down.
     random_writes: Option<u64>,
@@ -135,6 +136,7 @@ impl<'a> Measured<'a> {
             }),
             pcm: after.pcm.zip(before.pcm).map(|(after, before)| Pcm::between(&before, &after)),
             tier: after.page_tier.zip(before.page_tier).map(|(after, before)| Tier::between(&before, &after)),
+            page_reads: after.page_reads - before.page_reads,
             page_writes: after.page_writes - before.page_writes,
             random_writes,
         }
@@ -329,7 +331,8 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
             ),
         );
     } else {
-        row("pages written", format::count(measured.page_writes));
+        let (read, written) = (format::count(measured.page_reads), format::count(measured.page_writes));
+        row("pages", format!("{read} read, {written} written"));
     }
     if let Some(writes) = measured.random_writes {
         let delay = args.disk_delay_ms.unwrap_or_default();

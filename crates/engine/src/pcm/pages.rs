@@ -369,7 +369,9 @@ impl PcmPages {
         Err(PoolError::Poisoned { reason })
     }
 
+    /// A page that cannot be read stays: transactions that need it get the error. The others leave.
     fn write_back_these(&self, storing: &mut Storing, coldest: Vec<(PageId, Option<Held>)>) -> Result<(), PoolError> {
+        let mut unreadable = None;
         let mut leaving = Vec::with_capacity(coldest.len());
         let mut alone = Vec::new();
         for (page, held) in coldest {
@@ -378,19 +380,23 @@ impl PcmPages {
                 None => alone.push(page),
             }
         }
-        leaving.extend(self.make_pages_of_tuples(&alone)?);
-        if leaving.is_empty() {
-            return Ok(());
-        }
+        leaving.extend(self.make_pages_of_tuples(&alone, &mut unreadable));
         leaving.sort_unstable_by_key(|(page, _)| *page);
         storing.leaving.clear();
         let mut bytes = vec![0; PAGE_SIZE];
         let mut known = Vec::with_capacity(leaving.len());
-        for (page, held) in &leaving {
-            self.read_slot(*page, held, &mut bytes)?;
-            self.put_tuples_into(&mut self.map.lock(), *page, &mut bytes)?;
+        leaving.retain(|(page, held)| {
+            let read = self.read_slot(*page, held, &mut bytes);
+            if let Err(error) = read.and_then(|()| self.put_tuples_into(&mut self.map.lock(), *page, &mut bytes)) {
+                self.stays(*page, error, &mut unreadable);
+                return false;
+            }
             known.push((page::gsn(&bytes), Base::of(&bytes)));
             storing.leaving.push(*page, &bytes);
+            true
+        });
+        if leaving.is_empty() {
+            return unreadable.map_or(Ok(()), Err);
         }
         let slots: Vec<Slot> =
             leaving.iter().flat_map(|(_, held)| std::iter::once(held.slot).chain(held.more.iter().copied())).collect();
@@ -408,6 +414,13 @@ impl PcmPages {
         self.map.lock().give(left);
         self.counters.written_back.fetch_add(leaving.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Notes that a page cannot leave because reading it failed. It is as if it had been used now,
+    /// so that others leave before it is tried again.
+    pub(super) fn stays(&self, page: PageId, error: PoolError, unreadable: &mut Option<PoolError>) {
+        self.map.lock().touch(page);
+        unreadable.get_or_insert(error);
     }
 
     /// Writes all pages to the data file.

@@ -284,22 +284,21 @@ impl PcmPages {
 
     /// Stores leaves that have nothing but tuples here as pages, so that they can be written to the
     /// data file: a page that is torn there is still here. There are free slots for them.
-    pub(super) fn make_pages_of_tuples(&self, leaves: &[PageId]) -> Result<Vec<(PageId, Held)>, PoolError> {
+    pub(super) fn make_pages_of_tuples(
+        &self,
+        leaves: &[PageId],
+        unreadable: &mut Option<PoolError>,
+    ) -> Vec<(PageId, Held)> {
         let none = CoversOfPage::default();
         let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
         let mut made = Vec::with_capacity(leaves.len());
         for &leaf in leaves {
-            self.file.read(leaf, true, &mut bytes)?;
-            let is_later = {
-                let mut map = self.map.lock();
-                self.put_tuples_into(&mut map, leaf, &mut bytes)?;
-                let has_tuples = map.tuples.overlay(leaf).is_some_and(|overlay| !overlay.tuples.is_empty());
-                if !has_tuples {
-                    let gsn = page::gsn(&bytes);
-                    let emptied = map.tuples.superseded(leaf, gsn, Base::of(&bytes));
-                    map.replace(emptied);
+            let is_later = match self.read_with_tuples(leaf, &mut bytes) {
+                Ok(is_later) => is_later,
+                Err(error) => {
+                    self.stays(leaf, error, unreadable);
+                    continue;
                 }
-                has_tuples
             };
             if is_later {
                 self.counters.tuple_pages.fetch_add(1, Ordering::Relaxed);
@@ -316,7 +315,21 @@ impl PcmPages {
             map.install(leaf, (slot, Vec::new()), gsn, Vec::new(), base);
             installed.push((leaf, map.get(leaf).expect("it was just installed").clone()));
         }
-        Ok(installed)
+        installed
+    }
+
+    /// Reads a leaf in the data file and puts its tuples into it; returns whether it has any that
+    /// are later.
+    fn read_with_tuples(&self, leaf: PageId, bytes: &mut [u8]) -> Result<bool, PoolError> {
+        self.file.read(leaf, true, bytes)?;
+        let mut map = self.map.lock();
+        self.put_tuples_into(&mut map, leaf, bytes)?;
+        let has_tuples = map.tuples.overlay(leaf).is_some_and(|overlay| !overlay.tuples.is_empty());
+        if !has_tuples {
+            let emptied = map.tuples.superseded(leaf, page::gsn(bytes), Base::of(bytes));
+            map.replace(emptied);
+        }
+        Ok(has_tuples)
     }
 }
 

@@ -12,7 +12,7 @@ use super::tests::{both, change, leaf, leaf_within, map, new_pages, pages_with, 
 use super::*;
 use crate::options::{Barriers, Granularity};
 
-use crate::pool::PageStore;
+use crate::pool::{PageStore, PoolError};
 
 fn new_tuples(bytes: u64, domain: Domain, barriers: Barriers) -> (SimDisk, SimMemory, PcmPages) {
     let (disk, memory, pages) = new_pages(bytes, domain, barriers);
@@ -200,6 +200,31 @@ fn a_leaf_that_leaves_takes_its_tuples_along() {
             }
         }
     }
+}
+
+/// Regression: a leaf that had decayed in the data file kept all other pages from leaving.
+#[test]
+fn a_damaged_leaf_does_not_keep_others_from_leaving() {
+    let (disk, _, pages) = new_tuples(1 << 20, Domain::VolatileCache, Barriers::Fewest);
+    let mut bytes = leaf(&pages, 9, &[(b"a", b"one"), (b"b", b"two")]);
+    pages.alter_page(PageId::new(9));
+    write(&pages, &bytes);
+    pages.drain().unwrap();
+    let covered = change(&pages, pages.active.current(1), &mut bytes, b"a", b"ONE");
+    assert!(!end(&pages, 1, &bytes, &covered));
+    let other = leaf(&pages, 10, &[(b"c", b"three")]);
+    pages.alter_page(PageId::new(10));
+    write(&pages, &other);
+    let damage = || disk.flip_bit("data", 9 * PAGE_SIZE as u64 + 100, 3);
+    damage();
+    let one_more = pages.metrics().slots_free as usize - pages.kept() + 1;
+    pages.make_room(&mut pages.storing.lock(), one_more).unwrap();
+    let metrics = pages.metrics();
+    assert_eq!((metrics.pages, metrics.tuples, metrics.written_back), (0, 1, 2));
+    let mut read = AlignedBuf::zeroed(PAGE_SIZE);
+    assert!(matches!(pages.read(PageId::new(9), true, &mut read), Err(PoolError::Corrupt { .. })));
+    damage();
+    assert_eq!(records(&pages, 9), map([(b"a", b"ONE"), (b"b", b"two")]));
 }
 
 /// A record of a leaf with a value.

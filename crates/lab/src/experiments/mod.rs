@@ -71,6 +71,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &pcm::MissRate,
     &pcm::WriteTraffic,
     &pcm::Recovering,
+    &pcm::Counted,
     &atom::Small,
     &atom::Large,
     &atom::Full,

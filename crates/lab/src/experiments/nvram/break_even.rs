@@ -1,6 +1,6 @@
 //! P7: how long a barrier may take before Disk-Replacement is better than In-Place.
 
-use super::measure::{curves, near_instant};
+use super::measure::{SETTINGS, curves, near_instant, points};
 use super::verdicts::{self, Row, break_even};
 use super::world::World;
 use crate::contender::{GROUP_COMMIT, IN_PLACE, IN_PLACE_FEWEST};
@@ -12,7 +12,7 @@ use crate::figure::{Axis, Figure, Series, Shape};
 pub(crate) struct BreakEven(pub(crate) World);
 
 /// Microseconds.
-const BARRIERS: &[f64] = &[0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 18.0, 25.0];
+const BARRIERS: &[f64] = &[0.0, 0.5, 1.0, 2.0, 5.0, 12.0, 25.0];
 
 /// A name, the transaction that writes, and the complete mix. TPC-B has only one transaction.
 const WORKLOADS: [(&str, &str, &str); 3] =
@@ -38,9 +38,10 @@ impl Experiment for BreakEven {
         let id = self.0.id("P7", "P7m");
         let ground = self.0.ground(context);
         let barriers = context.pick(BARRIERS, &[0.0, 1.0, 5.0, 25.0], &[0.0, 25.0]);
-        let points = ground.rounds() * 4 * barriers.len() + ground.dirty_pages().len();
+        let points = points(ground.rounds(), 4, barriers) + ground.dirty_pages().len();
         context.expect(WORKLOADS.iter().map(|(_, single, mix)| if single == mix { points } else { 2 * points }).sum());
         let (mut setting, mut figures) = (ground.setting(), Vec::new());
+        setting.push(SETTINGS.to_owned());
         let mut rows: Vec<Row> = Vec::new();
         for (name, single, mix) in WORKLOADS {
             let mut found = Vec::new();

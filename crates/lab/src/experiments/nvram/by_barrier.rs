@@ -3,7 +3,7 @@
 //! Both claims are about the same figure of the paper. In a run of both, the thread measures once
 //! and keeps the series.
 
-use super::measure::{curves, near_instant};
+use super::measure::{SETTINGS, curves, near_instant, points};
 use super::world::World;
 use crate::contender::CONTENDERS;
 use crate::error::Result;
@@ -12,7 +12,7 @@ use crate::figure::{Axis, Figure, Series, Shape};
 use crate::kept::Kept;
 
 /// Microseconds.
-const BARRIERS: &[f64] = &[0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0];
+const BARRIERS: &[f64] = &[0.0, 0.5, 1.0, 2.0, 3.0, 5.0];
 
 /// The transactions that write.
 pub(super) const WORKLOADS: [&str; 3] = ["tatp:update-location", "tpcb", "tpcc:new-order"];
@@ -47,9 +47,10 @@ fn measure(context: &mut Context<'_>, world: World) -> Result<Measured> {
     let ground = world.ground(context);
     let barriers = context.pick(BARRIERS, &[0.0, 1.0, 5.0], &[0.0, 5.0]);
     let workloads = context.pick(&WORKLOADS[..], &WORKLOADS, &WORKLOADS[1..2]);
-    let points = ground.rounds() * (CONTENDERS.len() + 1) * barriers.len();
+    let points = points(ground.rounds(), CONTENDERS.len() + 1, barriers);
     context.expect(workloads.len() * (ground.dirty_pages().len() + points));
     let mut measured = Measured { setting: ground.setting(), curves: Vec::new() };
+    measured.setting.push(SETTINGS.to_owned());
     for &workload in workloads {
         context.prepare(&format!("populating {workload}"));
         let site = ground.site(workload)?;

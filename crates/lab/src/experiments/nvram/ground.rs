@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contender::Contender;
+use crate::contender::{Clients, Contender};
 use crate::error::Result;
 use crate::nvm_bed::Measured;
 
@@ -23,14 +23,11 @@ pub(super) trait Ground {
 
 /// The databases of a workload, one for each scheme.
 pub(super) trait Site {
-    /// Measures with barriers of this length, once with each setting of clients.
-    fn speeds(&self, contender: Contender, barrier: Duration) -> Result<Vec<Speed>>;
+    /// The settings of clients that a contender is tried with.
+    fn clients(&self, contender: Contender) -> &'static [Clients];
 
-    /// Returns the commits per second with barriers of this length and the number of clients that
-    /// is best.
-    fn throughput(&self, contender: Contender, barrier: Duration) -> Result<f64> {
-        Ok(self.speeds(contender, barrier)?.iter().map(|speed| speed.throughput).fold(f64::NAN, f64::max))
-    }
+    /// Measures with barriers of this length, once with each of `clients`.
+    fn speeds(&self, contender: Contender, barrier: Duration, clients: &[Clients]) -> Result<Vec<Speed>>;
 
     /// Runs the workload, interrupts it and recovers.
     fn interrupt(&self, contender: Contender) -> Result<Interrupted>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ground::{Site, Speed};
 use super::verdicts::{laziest_near_instant, prompt};
 use crate::bed::median;
-use crate::contender::{Contender, disk_replacement};
+use crate::contender::{Clients, Contender, disk_replacement};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::figure::Series;
@@ -34,8 +34,18 @@ pub(super) fn near_instant(
     Ok((disk_replacement(pages), what))
 }
 
+/// Which settings of clients count in [`curves`], for the page.
+pub(super) const SETTINGS: &str = "The best setting of clients counts; between the ends of the axis, the best of those \
+                                   that are best at an end.";
+
+/// Returns how many measurements [`curves`] makes.
+pub(super) fn points(rounds: usize, contenders: usize, barriers: &[f64]) -> usize {
+    contenders * (2 + rounds * barriers.len())
+}
+
 /// Measures contenders with barriers of each of these lengths, in microseconds; returns the medians
-/// in thousands of commits per second. The contenders take turns.
+/// in thousands of commits per second. The contenders take turns. Each has the settings of clients
+/// that are best with the first and with the last length.
 pub(super) fn curves(
     context: &mut Context<'_>,
     (workload, site): (&str, &dyn Site),
@@ -43,13 +53,29 @@ pub(super) fn curves(
     contenders: &[Contender],
     barriers: &[f64],
 ) -> Result<Vec<Series>> {
+    let length = |barrier: f64| Duration::from_nanos((barrier * 1e3) as u64);
+    let (first, last) = (barriers[0], barriers[barriers.len() - 1]);
+    let mut settings = Vec::new();
+    for &contender in contenders {
+        let mut best: Vec<Clients> = Vec::new();
+        for barrier in [first, last] {
+            let what = format!("{workload}, {}, {barrier} us, settings of clients", contender.name);
+            let all = site.clients(contender);
+            let speeds = context.measure(what, || site.speeds(contender, length(barrier), all))?;
+            let ahead = all[fastest(&speeds)];
+            if !best.contains(&ahead) {
+                best.push(ahead);
+            }
+        }
+        settings.push(best);
+    }
     let mut measured = vec![vec![Vec::new(); barriers.len()]; contenders.len()];
     for _ in 0..rounds {
-        for (contender, lines) in contenders.iter().zip(&mut measured) {
+        for ((&contender, clients), lines) in contenders.iter().zip(&settings).zip(&mut measured) {
             for (&barrier, points) in barriers.iter().zip(lines) {
                 let what = format!("{workload}, {}, {barrier} us", contender.name);
-                let length = Duration::from_nanos((barrier * 1e3) as u64);
-                points.push(context.measure(what, || site.throughput(*contender, length))?);
+                let speeds = context.measure(what, || site.speeds(contender, length(barrier), clients))?;
+                points.push(speeds[fastest(&speeds)].throughput);
             }
         }
     }
@@ -58,6 +84,12 @@ pub(super) fn curves(
         Series::ours(contender.name, points.collect())
     });
     Ok(series.collect())
+}
+
+/// Returns the position of the speed with the best throughput.
+fn fastest(speeds: &[Speed]) -> usize {
+    let best = speeds.iter().enumerate().max_by(|(_, a), (_, b)| a.throughput.total_cmp(&b.throughput));
+    best.expect("there is a setting of clients").0
 }
 
 /// Measures one point so often, with each setting of clients; returns the medians of the settings

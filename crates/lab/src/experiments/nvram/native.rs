@@ -60,13 +60,14 @@ impl Native {
 
     fn job(&self, workload: &'static str) -> Job {
         const MIB: u64 = 1 << 20;
-        let (scale, rows) = match workload {
-            "tpcb" => (64, 100_000),
-            "tpcc" | "tpcc:new-order" => (8, 3_000),
-            _ => (1, 1_000_000),
+        let (scale, rows, bytes) = match workload {
+            "tpcb" => (32, 20_000, 2048 * MIB),
+            // Each measurement adds orders.
+            "tpcc" | "tpcc:new-order" => (2, 3_000, 6144 * MIB),
+            _ => (1, 200_000, 2048 * MIB),
         };
         let rows_per_unit = Some((rows / self.divisor).max(30));
-        let bytes = (2048 * MIB / self.divisor).max(128 * MIB);
+        let bytes = (bytes / self.divisor).max(128 * MIB);
         let sizes = Sizes { pool: bytes as usize, heap: bytes, checkpoint: 4 * MIB, period: PERIOD };
         Job { workload, scale, rows_per_unit, sizes }
     }
@@ -100,9 +101,9 @@ impl Ground for Native {
              spins."
                 .to_owned(),
             format!(
-                "Each point is the best of {} settings of clients (threads that block: {}; pipelined on two threads: \
-                 {}; of Group Commit, {} settings: {} pipelined on two threads), the median of {} rounds of {:.1} s \
-                 after a warm-up. Databases are audited afterwards.",
+                "A scheme is tried with {} settings of clients (threads that block: {}; pipelined on two threads: {}; \
+                 of Group Commit, {} settings: {} pipelined on two threads). Each point is the median of {} rounds of \
+                 {:.1} s after a warm-up. Databases are audited afterwards.",
                 self.clients.len(),
                 counts(self.clients, true),
                 counts(self.clients, false),
@@ -110,6 +111,13 @@ impl Ground for Native {
                 counts(self.batched, false),
                 self.rounds,
                 self.time.as_secs_f64()
+            ),
+            format!(
+                "TPC-B has 32 branches of {} accounts, TATP {} subscribers, and TPC-C 2 warehouses of {} customers a \
+                 district.",
+                20_000 / self.divisor,
+                200_000 / self.divisor,
+                (3_000 / self.divisor).max(30)
             ),
             format!("A batch of Group Commit lasts {} ms where nothing else is said.", PERIOD.as_millis()),
         ]
@@ -137,16 +145,16 @@ impl Here {
         let found = self.beds.iter().find(|(other, _)| other.is_like(contender));
         &found.expect("each scheme has a database").1
     }
-
-    fn clients(&self, contender: Contender) -> &'static [Clients] {
-        if contender.is_batched() { self.batched } else { self.clients }
-    }
 }
 
 impl Site for Here {
-    fn speeds(&self, contender: Contender, barrier: Duration) -> Result<Vec<Speed>> {
+    fn clients(&self, contender: Contender) -> &'static [Clients] {
+        if contender.is_batched() { self.batched } else { self.clients }
+    }
+
+    fn speeds(&self, contender: Contender, barrier: Duration, clients: &[Clients]) -> Result<Vec<Speed>> {
         let time = self.time.max(contender.least_time());
-        let all = self.bed(contender).each(contender, barrier, self.clients(contender), time)?;
+        let all = self.bed(contender).each(contender, barrier, clients, time)?;
         Ok(all.iter().map(Speed::of).collect())
     }
 

@@ -16,7 +16,7 @@ use crate::figure::{Axis, Figure, Series, Shape};
 pub(crate) struct Period;
 
 /// Milliseconds.
-const PERIODS: &[f64] = &[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0];
+const PERIODS: &[f64] = &[0.1, 0.5, 1.0, 2.0, 5.0, 20.0];
 const BARRIER: Duration = Duration::from_micros(3);
 
 impl Experiment for Period {
@@ -75,7 +75,9 @@ fn trade(
     periods: &[f64],
 ) -> Result<Trade> {
     let mut of = |what: &str, contender, barrier| {
-        quickest(context, format!("{workload}, {what}"), rounds, || site.speeds(contender, barrier))
+        quickest(context, format!("{workload}, {what}"), rounds, || {
+            site.speeds(contender, barrier, site.clients(contender))
+        })
     };
     let base = of("In-Place without barrier delays", IN_PLACE, Duration::ZERO)?.throughput;
     let in_place = of("In-Place", IN_PLACE, BARRIER)?.scaled(base);

@@ -97,9 +97,9 @@ impl Ground for Simulated {
                 MACHINE
             ),
             format!(
-                "Each point is the best of {} settings (12 threads that block; 10 and 12 threads with 8 pipelined \
-                 clients each, as far as there are so many settings), {} ms of virtual time after a warm-up, followed \
-                 by the workload's audit.",
+                "A scheme is tried with {} settings of clients (12 threads that block; 10 and 12 threads with 8 \
+                 pipelined clients each, as far as there are so many settings), {} ms of virtual time after a warm-up, \
+                 followed by the workload's audit.",
                 self.clients.len(),
                 self.time.as_millis()
             ),
@@ -139,18 +139,18 @@ impl There {
         let found = self.databases.iter().find(|(other, _)| other.is_like(contender));
         &found.expect("each scheme has a database").1
     }
-
-    fn clients(&self, contender: Contender) -> &'static [Clients] {
-        if contender.is_batched() { self.batched } else { self.clients }
-    }
 }
 
 #[cfg(duramen_machine)]
 impl Site for There {
-    fn speeds(&self, contender: Contender, barrier: Duration) -> Result<Vec<Speed>> {
+    fn clients(&self, contender: Contender) -> &'static [Clients] {
+        if contender.is_batched() { self.batched } else { self.clients }
+    }
+
+    fn speeds(&self, contender: Contender, barrier: Duration, clients: &[Clients]) -> Result<Vec<Speed>> {
         let database = self.database(contender);
         let measure = |clients: &Clients| database.measure(contender, *clients, barrier, self.time);
-        self.clients(contender).iter().map(|clients| Ok(Speed::of(&measure(clients)?))).collect()
+        clients.iter().map(|clients| Ok(Speed::of(&measure(clients)?))).collect()
     }
 
     fn interrupt(&self, contender: Contender) -> Result<Interrupted> {

@@ -1,5 +1,6 @@
 //! PCMLogging against a page cache and a log in PCM, on the simulator of `crate::pcm`.
 
+mod counted;
 mod disk_ios;
 mod measured;
 mod miss_rate;
@@ -7,6 +8,7 @@ mod recovery;
 mod setup;
 mod write_traffic;
 
+pub(super) use counted::Counted;
 pub(super) use disk_ios::DiskIos;
 pub(super) use miss_rate::MissRate;
 pub(super) use recovery::Recovering;

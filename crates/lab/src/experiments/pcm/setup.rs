@@ -9,9 +9,9 @@ use crate::kept::Kept;
 use crate::pcm::{Granularity, PAGE_BYTES, Recording, Trace, record};
 
 /// DRAM, as a share of the data (PCMLogging, section 4).
-const DRAM: f64 = 0.026;
+pub(super) const DRAM: f64 = 0.026;
 /// PCM, as shares of the data: 8, 16, 32 and 64 MB of 2.4 GB.
-const SIZES: &[f64] = &[0.0033, 0.0067, 0.0133, 0.0267];
+pub(super) const SIZES: &[f64] = &[0.0033, 0.0067, 0.0133, 0.0267];
 /// With fewer slots than this, pages of transactions in progress may fill the PCM.
 const LEAST_PAGES: u64 = 256;
 
