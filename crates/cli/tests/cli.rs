@@ -22,7 +22,7 @@ fn json_is_one_object_with_the_keys_of_the_contract() {
     keys.sort_unstable();
     let mut contract = vec!["workload", "clients", "seconds", "commit", "log_insert", "logs", "partition"];
     contract.extend(["log_device", "scheme", "committed", "tps", "aborted", "p50_us", "p95_us", "p99_us", "max_us"]);
-    contract.extend(["log_bytes", "flushes", "syncs", "audit"]);
+    contract.extend(["log_bytes", "flushes", "syncs", "page_reads", "page_writes", "audit"]);
     contract.sort_unstable();
     assert_eq!(keys, contract);
     assert_eq!(object["workload"], "tpcb");

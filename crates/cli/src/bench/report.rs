@@ -197,6 +197,9 @@ struct Line<'a> {
     log_bytes: u64,
     flushes: u64,
     syncs: u64,
+    /// Pages read into the pool, and pages written to the data file.
+    page_reads: u64,
+    page_writes: u64,
     audit: String,
     /// With a backup: the GSN of its end, and of the end of the log after the run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -252,6 +255,8 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         log_bytes: measured.log_bytes,
         flushes: measured.flushes,
         syncs: measured.syncs,
+        page_reads: measured.page_reads,
+        page_writes: measured.page_writes,
         audit: measured.audit.to_string(),
         backup_end: settings.backup.map(|report| report.end.get()),
         log_end: settings.backup.map(|_| measured.log_end),
