@@ -112,8 +112,8 @@ pub(crate) struct OpenArgs {
     #[arg(long, alias = "open-early")]
     pub(crate) instant_recovery: bool,
     /// Memory in which recovery sorts the changes in the log by page, in MiB; with
-    /// --instant-recovery, half of it holds changes that wait for the background [default: 64, or
-    /// 1024 with --instant-recovery]
+    /// --instant-recovery, half of it holds changes that the background has not applied yet
+    /// [default: 64, or 1024 with --instant-recovery]
     #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=4096))]
     pub(crate) redo_memory_mb: Option<u32>,
     /// Use the system's page cache instead of direct I/O
@@ -172,7 +172,7 @@ pub(crate) struct HeapArgs {
     /// The part of a new heap that is for batches, in MiB [default: an eighth, at most 64]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=4096))]
     pub(crate) batch_log_mb: Option<u64>,
-    /// Share of the log in new persistent memory of pcm-basic, in percent [default: 25]
+    /// Percentage of the new persistent memory of pcm-basic that the log uses [default: 25]
     #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u8).range(1..=90))]
     pub(crate) log_share: Option<u8>,
     /// Make each barrier of the heap, or of pcm-logging, take this many nanoseconds, to model
@@ -204,8 +204,8 @@ pub(crate) struct LogArgs {
     /// Device for the end of the log: file, nvm (a ring in persistent memory)
     #[arg(long, value_name = "DEVICE", default_value = "file", value_parser = axes::log_device)]
     pub(crate) log_device: &'static str,
-    /// Persistence domain that ring, heap, page tier or pcm-logging assume: durable-cache,
-    /// volatile-cache [default: volatile-cache; both for the workload barrier]
+    /// Persistence domain assumed for the ring, heap, page tier or memory of pcm-logging:
+    /// durable-cache, volatile-cache [default: volatile-cache; both for the workload barrier]
     #[arg(long, value_name = "DOMAIN", value_parser = axes::domain)]
     pub(crate) domain: Option<Domain>,
     /// File or device of the ring, of the heap, or of the memory of pcm-logging; or file of
@@ -379,8 +379,8 @@ pub(crate) struct BenchArgs {
     /// assumes)
     #[arg(long, value_name = "PATH", requires = "tier_mb", conflicts_with = "tier")]
     pub(crate) tier_region: Option<PathBuf>,
-    /// Pages of the data file that a page takes along when it leaves the tier, a power of two: 64
-    /// for a disk where fewer and longer writes are faster [default: 1]
+    /// Number of neighbouring pages that leave the tier together, a power of two: 64 for a disk
+    /// where fewer and longer writes are faster [default: 1]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=128))]
     pub(crate) tier_run: Option<u32>,
     /// Make each random write of the disk with the database take this many milliseconds longer, one

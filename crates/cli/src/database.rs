@@ -86,9 +86,9 @@ fn check_applicable(scheme: &str, open: &OpenArgs, has_tier_region: bool) -> Res
         }
         () if !is_basic && heap.log_share.is_some() => usage("`--log-share` requires `--scheme pcm-basic`"),
         () if is_basic && has_ring => usage("`--scheme pcm-basic` has its log in its own memory: omit `--log-device`"),
-        () if has_files_alone && (has_ring || has_tier_region) => {
-            usage("`--scheme no-pcm` has files alone: omit `--log-device` and `--tier-region`, or use `--scheme wal`")
-        }
+        () if has_files_alone && (has_ring || has_tier_region) => usage(
+            "`--scheme no-pcm` stores all in files: omit `--log-device` and `--tier-region`, or use `--scheme wal`",
+        ),
         () if is_basic && open.log.region.len() > 1 => {
             usage("give `--region` once: the log of `pcm-basic` is in a file beside it")
         }
@@ -104,10 +104,12 @@ fn check_applicable(scheme: &str, open: &OpenArgs, has_tier_region: bool) -> Res
             usage("`--region` requires `--log-device nvm`; the file of the tier is that of `--tier-region`")
         }
         () if !has_no_log && !has_ring && !is_basic && !has_tier_region && of_both.contains(&true) => usage(
-            "`--domain` and `--region` require `--log-device nvm` or a scheme with persistent memory, as `--scheme \
-             in-place`",
+            "`--domain` and `--region` require `--log-device nvm` or a scheme with persistent memory, such as \
+             `--scheme in-place`",
         ),
-        () if has_no_log && open.log.region.len() > 1 => usage("a heap is one region: give `--region` once"),
+        () if has_no_log && open.log.region.len() > 1 => {
+            usage("this scheme uses one region: give `--region` only once")
+        }
         () => Ok(()),
     }
 }

@@ -40,7 +40,7 @@ fn require_heap(dir: &Path, disk: &dyn Disk) -> Result<()> {
         _ => return Ok(()),
     };
     Err(Failure::Usage(format!(
-        "the database {} has the storage scheme `{}` and no heap; leave `--region` out, or use {}",
+        "the database {} uses the scheme `{}`, which has no heap; omit `--region`, or use {}",
         dir.display(),
         instead.0,
         instead.1
@@ -67,7 +67,7 @@ fn pcm(dir: &Path, region: Option<&Path>, out: &mut dyn Write) -> Result<()> {
         && scheme != "pcm-logging"
     {
         return Err(Failure::Usage(format!(
-            "the database {} has the storage scheme `{scheme}`, and only `pcm-logging` has such memory",
+            "the database {} uses the scheme `{scheme}`; only databases with `pcm-logging` have PCM to inspect",
             dir.display()
         )));
     }

@@ -103,7 +103,7 @@ fn pages_may_be_read_in_the_heap() {
         has(&ran, &["heap pages"]);
         duramen(&["check", arg(&home.dir), "--residence", residence]).exits_with(0);
     }
-    duramen(&home.bench(&["--residence", "direct"])).exits_with(2).says(&["pool_bytes", "no copies"]);
+    duramen(&home.bench(&["--residence", "direct"])).exits_with(2).says(&["pool_bytes", "no buffer pool"]);
     duramen(&home.bench(&["--residence", "dram"])).exits_with(2).says(&["`cached`, `direct`"]);
 }
 
@@ -144,8 +144,8 @@ fn the_heap_may_be_elsewhere() {
     let log = home.path("log");
     let with_log = ["bench", "tpcb", "--dir", arg(&log), "--rows-per-unit", "40", "--transactions", "5"];
     duramen(&with_log).exits_with(0);
-    duramen(&["inspect", "heap", arg(&log)]).exits_with(2).says(&["`wal` and no heap"]);
-    duramen(&["inspect", "page", arg(&log), "2", "--region", "x"]).exits_with(2).says(&["`wal` and no heap"]);
+    duramen(&["inspect", "heap", arg(&log)]).exits_with(2).says(&["`wal`, which has no heap"]);
+    duramen(&["inspect", "page", arg(&log), "2", "--region", "x"]).exits_with(2).says(&["`wal`, which has no heap"]);
     duramen(&[&with_log[..], &["--scheme", "in-place"]].concat()).exits_with(2).says(&["`wal`", "`in-place`"]);
 }
 
@@ -236,7 +236,7 @@ fn barriers_are_measured() {
     let database = populated(&[]);
     let heap = database.dir.join("heap");
     let before = std::fs::read(&heap).unwrap();
-    duramen(&[&bench[..], &["--region", arg(&heap)]].concat()).exits_with(2).says(&["holds something"]);
+    duramen(&[&bench[..], &["--region", arg(&heap)]].concat()).exits_with(2).says(&["is not empty"]);
     assert!(std::fs::read(&heap).unwrap() == before);
     for option in [
         &["--clients", "16"][..],

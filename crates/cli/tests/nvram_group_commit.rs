@@ -66,7 +66,7 @@ fn what_does_not_apply_is_refused() {
     refused(&["--logs", "2"], &["`nvram-group-commit` has no log"]);
     refused(&["--log-insert", "mutex"], &["no log that threads share"]);
     refused(&["--batch-ms", "0"], &["0.001 to 10000"]);
-    refused(&["--heap-mb", "3"], &["4194304"]);
+    refused(&["--heap-mb", "3"], &["4 MiB"]);
     refused(&["--heap-mb", "8", "--batch-log-mb", "5"], &["batch log", "half of the heap"]);
     let other = home.path("other");
     let args = ["bench", "tpcb", "--dir", arg(&other), "--batch-ms", "1"];

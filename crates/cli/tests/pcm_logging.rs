@@ -47,7 +47,7 @@ fn check_stats_and_inspect_need_no_options() {
     has(&duramen(&["inspect", "page", dir, "2"]).exits_with(0), &["page 2: leaf", "checksum: ok"]);
     has(&duramen(&["inspect", "checkpoint", dir]).exits_with(0), &["scheme: pcm-logging", "has no log", "inspect pcm"]);
     duramen(&["inspect", "log", dir]).exits_with(2).says(&["`pcm-logging` has no log", "inspect pcm"]);
-    duramen(&["inspect", "heap", dir]).exits_with(2).says(&["`pcm-logging` and no heap", "inspect pcm"]);
+    duramen(&["inspect", "heap", dir]).exits_with(2).says(&["`pcm-logging`, which has no heap", "inspect pcm"]);
     assert!(std::fs::read(&pcm).unwrap() == before, "looking changes nothing");
     has(&duramen(&["check", dir]).exits_with(0), &["structure:", "account: 400 rows", "ok"]);
     has(&duramen(&["stats", dir]).exits_with(0), &["pages in PCM", "barriers", "pages written back"]);

@@ -247,6 +247,12 @@ impl Engine {
         }
     }
 
+    /// Takes the checkpoint that ends an opening ([`Checkpoint::take_at_opening`]).
+    pub(crate) fn checkpoint_at_opening(&self) -> Result<()> {
+        self.sweep();
+        self.new_checkpoint().map_or(Ok(()), |checkpoint| checkpoint.take_at_opening())
+    }
+
     /// Returns what takes a checkpoint, if there is a log to recover from.
     fn new_checkpoint(&self) -> Option<Checkpoint<'_>> {
         Some(Checkpoint {

@@ -155,7 +155,7 @@ impl<'o> RegionPlace<'o> {
                 part[8..self.fixed].fill(0);
             }
             if part.iter().any(|byte| *byte != 0) {
-                return refused("holds something else", "name a file that does not exist, or one of zeros");
+                return refused("holds something else", "name a file that does not exist, or one filled with zeros");
             }
             at += 1 << 20;
         }

@@ -394,7 +394,7 @@ fn memory_without_a_name_is_named_by_the_options() {
     write(&db, 1);
     db.close().unwrap();
     let refused = open(&disk, None).unwrap_err();
-    assert!(refused.to_string().contains("without a name"), "{refused}");
+    assert!(refused.to_string().contains("anonymous memory"), "{refused}");
     let db = open(&disk, Some(named())).unwrap();
     check(&db, 1);
     assert!(db.drain_page_tier().unwrap());

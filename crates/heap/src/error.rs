@@ -13,7 +13,8 @@ pub enum Error {
 
     /// The memory holds something that is not a heap.
     #[error(
-        "`{location}` holds something that is not a heap; name a heap, a file that does not exist, or one of zeros"
+        "`{location}` holds something that is not a heap; name a heap, a file that does not exist, or one filled with \
+         zeros"
     )]
     Foreign {
         /// The heap's location.

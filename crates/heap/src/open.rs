@@ -122,7 +122,7 @@ fn read_layout(medium: &Medium) -> Result<Layout> {
     let layout = Layout { header, slabs: 0 };
     let unseal = |at, what| layout.unseal(at, medium.read_word(at)).ok_or_else(|| corrupt(medium, at, what));
     if unseal(STATE_AT, "the state")? != MADE {
-        return Err(corrupt(medium, STATE_AT, "the state is none that a heap has"));
+        return Err(corrupt(medium, STATE_AT, "the state is unknown"));
     }
     let slabs = unseal(SLABS_AT, "the number of slabs")?;
     if slabs == 0 || slabs > 1 << 30 {

@@ -125,7 +125,7 @@ fn records_of(medium: &Medium, layout: &Layout, update: (u32, u64), buckets: &BT
 fn check_homes(medium: &Medium, layout: &Layout, records: &[Vec<OldLine>]) -> Result<()> {
     let foreign = records.iter().flatten().find(|(line, _)| !layout.is_home(line * LINE));
     foreign.map_or(Ok(()), |(line, _)| {
-        Err(corrupt(medium, line * LINE, "a record restores this, where no object is".to_owned()))
+        Err(corrupt(medium, line * LINE, "an undo record names an address that belongs to no object".to_owned()))
     })
 }
 

@@ -140,8 +140,8 @@ fn open(source: &Source, threads: usize, domain: Domain) -> Result<(Region, bool
         region.read(part * PART, &mut bytes);
         if bytes.iter().any(|byte| *byte != 0) {
             return Err(Failure::Usage(format!(
-                "`{}` holds something, which the measurement would overwrite; name a file that does not exist, or one \
-                 of zeros",
+                "`{}` is not empty, and the measurement would overwrite it; name a file that does not exist, or one \
+                 that is filled with zeros",
                 region.location()
             )));
         }

@@ -61,6 +61,23 @@ impl Checkpoint<'_> {
         self.take_one(&mut standing, latest)
     }
 
+    /// Takes the checkpoint that ends an opening. The pages that recovery has made dirty are
+    /// written by the next one, which the first transaction that writes makes due: transactions do
+    /// not wait for them. If the log is long already, the pages are written first, so that it does
+    /// not grow from crash to crash.
+    pub(crate) fn take_at_opening(&self) -> Result<()> {
+        const LONG: u64 = 4;
+        let mut standing = self.checkpointer.begin();
+        let control = self.control.lock().control;
+        let is_long = self.log.bytes_from(control.redo) > LONG.saturating_mul(self.every);
+        let flush_before = if is_long { control.checkpoint_gsn() } else { Gsn::ZERO };
+        self.take_one(&mut standing, flush_before)?;
+        if !self.pages_to_redo().is_empty() {
+            self.checkpointer.set_due(Gsn::ZERO);
+        }
+        Ok(())
+    }
+
     /// Takes a checkpoint after writing every dirty page.
     pub(crate) fn take_of_clean_pages(&self) -> Result<()> {
         let mut standing = self.checkpointer.begin();

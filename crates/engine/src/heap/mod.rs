@@ -253,7 +253,7 @@ fn read_header(region: &Region) -> Result<(Header, State, u64)> {
     region.read(0, &mut fixed);
     let header = Header::decode(&fixed).map_err(|defect| corrupt(region.location(), &defect.to_string()))?;
     let state = State::from_word(word_of(region, Word::State as u64))
-        .ok_or_else(|| corrupt(region.location(), "its state is none that a heap has"))?;
+        .ok_or_else(|| corrupt(region.location(), "its state is unknown"))?;
     Ok((header, state, word_of(region, Word::Pages as u64)))
 }
 

@@ -53,7 +53,9 @@ pub(crate) fn defect(id: PageId, bytes: &[u8]) -> Option<(Damage, String)> {
         return Some((Damage::Other, format!("{found} is in the page's place")));
     }
     match page::page_type(bytes) {
-        Some(PageType::Stamp) | None => Some((Damage::Other, "the page's type is none that a heap has".to_owned())),
+        Some(PageType::Stamp) | None => {
+            Some((Damage::Other, "the page has a type that does not occur in heaps".to_owned()))
+        }
         Some(_) => None,
     }
 }

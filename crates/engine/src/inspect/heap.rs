@@ -160,7 +160,8 @@ pub fn heap(options: &HeapOptions) -> Result<HeapReport> {
         space = space_of(&heap, known, &mut problems);
     }
     let damaged = page_logs.iter().filter(|log| log.pages.is_none());
-    problems.extend(damaged.map(|log| format!("the page log {} is valid and fails its checksum", log.first)));
+    problems
+        .extend(damaged.map(|log| format!("the page log {} is marked valid, but its checksum is wrong", log.first)));
     let system_journals = if has_batches { 0 } else { system_journals(&heap) };
     let taken = journals.iter().filter(|journal| !journal.is_system);
     let taken: u64 = taken.map(|journal| journal.contents.as_ref().map_or(1, |contents| contents.blocks)).sum();
@@ -171,7 +172,7 @@ pub fn heap(options: &HeapOptions) -> Result<HeapReport> {
         Some(State::InUse) => "in use".to_owned(),
         Some(State::Clean) => "closed in order".to_owned(),
         None => {
-            problems.push(format!("no heap has the state {state}"));
+            problems.push(format!("the heap has the unknown state {state}"));
             format!("unknown {state}")
         }
     };

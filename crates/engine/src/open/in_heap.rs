@@ -34,7 +34,7 @@ pub(super) fn check_sizes(scheme: &Scheme) -> Result<()> {
     let reason = if layout.pages < 16 {
         "journals and batch log leave no space for pages: make the heap larger"
     } else if most_staged(layout.blocks, layout.batch_bytes) < 4 * ACTION_BYTES {
-        "the batch log is too small for the lists of so many journals: make it larger"
+        "the batch log is too small for this number of journals: make it larger"
     } else {
         return Ok(());
     };

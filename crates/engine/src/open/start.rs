@@ -48,7 +48,7 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_ne
     }
     let control = engine.control.lock().control;
     let mut report = (opened.recover)(&(Arc::clone(&engine) as _), control)?;
-    engine.checkpoint()?;
+    engine.checkpoint_at_opening()?;
     (opened.checkpointed)();
     engine.store.pool.start_cleaner()?;
     let maintenance: Arc<dyn Maintenance> = Arc::clone(&engine) as _;

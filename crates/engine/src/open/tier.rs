@@ -60,7 +60,7 @@ fn find_or_attach(disk: &Arc<dyn Disk>, options: &Options, control: &Control) ->
     match (found, &options.page_tier) {
         (None, _) if control.has_tier => Err(Error::NotADatabase {
             path: disk.location().into(),
-            reason: format!("the file `{TIER}` is missing, which says where the page tier is; {REMEDY}"),
+            reason: format!("the file `{TIER}`, which records where the page tier is, is missing; {REMEDY}"),
         }),
         (None, None) => Ok(None),
         (None, Some(tier)) => attach(disk, options, control, tier).map(Some),
@@ -84,9 +84,9 @@ fn usable(link: Link, wanted: Option<&TierOptions>) -> Result<TierPlace> {
         |place: &TierPlace| matches!(place, TierPlace::Memory(memory) if matches!(memory.source, Source::Simulated(_)));
     match (link, wanted) {
         (Link::Nameless, Some(place)) if is_simulated(place) => Ok(place.clone()),
-        (Link::Nameless, _) => {
-            Err(invalid("the page tier of this database is in memory without a name; name it in `page_tier`".into()))
-        }
+        (Link::Nameless, _) => Err(invalid(
+            "the page tier of this database is in anonymous memory; pass that memory in `page_tier`".into(),
+        )),
         (Link::Place(place), None) => Ok(place),
         (Link::Place(place), Some(wanted)) => match (&place, wanted) {
             (TierPlace::Memory(found), TierPlace::Memory(memory)) if found.source == memory.source => {

@@ -91,7 +91,7 @@ pub(super) fn open(
     let tier = tier::open(disk, options, control_file)?;
     let shortfall = shortfall.or_else(|| tier.as_ref().and_then(Slots::shortfall));
     if tier.is_none() && options.tier_run_pages > 1 {
-        let reason = "the database has no page tier, whose pages could leave in runs: leave the option out".to_owned();
+        let reason = "the option needs a page tier, and the database has none: leave the option out".to_owned();
         return Err(Error::InvalidOption { option: "tier_run_pages", reason });
     }
     let tier = tier.map(FoundTier::read).transpose()?;

@@ -224,7 +224,7 @@ impl Options {
             }
         }
         if pcm.source == pcm.log_source() {
-            return wrong("scheme", "pages and log need a region each: name another `log_source`");
+            return wrong("scheme", "pages and log need separate regions: name another `log_source`");
         }
         if self.logs != usual.logs || self.log_partition != usual.log_partition {
             return wrong("logs", "`pcm-basic` has one log: leave the option out");

@@ -166,7 +166,7 @@ impl Options {
     pub(super) fn validate_heap(&self, heap: &HeapOptions) -> Result<()> {
         let wrong = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
         if heap.bytes < HeapOptions::LEAST_BYTES {
-            return wrong("scheme", "a heap has at least 2097152 bytes");
+            return wrong("scheme", "the heap must have at least 2 MiB");
         }
         if heap.journal_bytes.is_some_and(|bytes| bytes < 1 << 20 || bytes > heap.bytes / 2) {
             return wrong("scheme", "the journals have at least 1 MiB and at most half of the heap");
@@ -188,10 +188,13 @@ impl Options {
                 return wrong("commit", reason);
             }
             _ if heap.residence == Residence::Direct && self.pool_bytes != usual.pool_bytes => {
-                return wrong("pool_bytes", "with the residence `direct` there are no copies: leave the option out");
+                return wrong("pool_bytes", "the residence `direct` uses no buffer pool: leave the option out");
             }
             _ if heap.residence == Residence::Direct && !heap.timing.read.is_zero() => {
-                return wrong("scheme", "with the residence `direct` no call reads that could be delayed");
+                return wrong(
+                    "scheme",
+                    "reads cannot be delayed with the residence `direct`: leave `timing.read` zero",
+                );
             }
             _ => {}
         }
@@ -202,7 +205,7 @@ impl Options {
     pub(super) fn validate_pcm(&self, pcm: &PcmOptions) -> Result<()> {
         let wrong = |option, reason: &str| Err(Error::InvalidOption { option, reason: reason.to_owned() });
         if !(PcmOptions::LEAST_BYTES..=PcmOptions::MOST_BYTES).contains(&pcm.bytes) {
-            return wrong("scheme", "the PCM has at least 1048576 bytes and at most 16 TiB");
+            return wrong("scheme", "the PCM must have at least 1 MiB and at most 16 TiB");
         }
         if matches!(&pcm.source, Source::File(path) if path.as_os_str().is_empty()) {
             return wrong("scheme", "the path of the PCM is empty; name a file or device");
@@ -226,7 +229,7 @@ impl Options {
             return wrong("commit", reason);
         }
         if heap.bytes < BatchOptions::LEAST_HEAP_BYTES {
-            return wrong("scheme", "a heap with batches has at least 4194304 bytes");
+            return wrong("scheme", "a heap with batches must have at least 4 MiB");
         }
         if batches.period < Duration::from_micros(1) || batches.period > Duration::from_secs(10) {
             return wrong("scheme", "the period of batches is at least 1 us and at most 10 s");

@@ -165,28 +165,28 @@ mod models {
     }
 
     #[test]
-    fn what_records_have_taken_is_not_promised_from_one_shelf() {
+    fn what_records_have_taken_is_not_promised_from_one_shard() {
         what_records_have_taken_is_not_promised([0, 0]);
     }
 
     #[test]
-    fn what_records_have_taken_is_not_promised_from_two_shelves() {
+    fn what_records_have_taken_is_not_promised_from_two_shards() {
         what_records_have_taken_is_not_promised([0, 1]);
     }
 
     #[test]
-    fn threads_of_one_shelf_are_refused_nothing_there_is() {
+    fn threads_of_one_shard_are_refused_nothing_there_is() {
         nobody_is_refused_what_there_is([0, 0], 1);
     }
 
     #[test]
-    fn threads_of_two_shelves_are_refused_nothing_there_is() {
+    fn threads_of_two_shards_are_refused_nothing_there_is() {
         nobody_is_refused_what_there_is([0, 1], 1);
     }
 
     /// Shards that are never filled with more than is needed.
     #[test]
-    fn threads_with_empty_shelves_are_refused_nothing_there_is() {
+    fn threads_with_empty_shards_are_refused_nothing_there_is() {
         nobody_is_refused_what_there_is([0, 1], 0);
     }
 }

@@ -142,9 +142,7 @@ pub(super) fn check_new(memory: &TierMemory) -> Result<()> {
     }
     if path.exists() {
         let path = path.display();
-        return Err(invalid(format!(
-            "a page tier lies in a file, and `{path}` is none; name one on a DAX file system"
-        )));
+        return Err(invalid(format!("`{path}` is not a file; name a file on a DAX file system for the page tier")));
     }
     if path.parent().is_some_and(|home| !home.exists()) {
         return Err(invalid(format!("the directory of the page tier `{}` does not exist; create it", path.display())));

@@ -92,7 +92,7 @@ pub(super) fn find(heap: &Heap) -> Result<Vec<FoundLog>> {
             file: heap.location().to_owned(),
             offset: heap.layout.block(first),
             page: None,
-            reason: "a page log is valid, and its record fails its checksum".to_owned(),
+            reason: "a page log is marked valid, but the checksum of its record is wrong".to_owned(),
         })?;
         found.push(FoundLog { first, lease, record });
     }

@@ -484,7 +484,8 @@ impl StorageScheme for PcmLogging {
         let taken = self.space.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
         taken.map(drop).map_err(|space| {
             let reason = format!(
-                "the PCM `{}` has {} slots, and transactions under way need {} % of them; end some, or make it larger",
+                "the PCM `{}` has {} slots, and open transactions have reserved {} % of them; end \
+                 some of these, or make it larger",
                 self.pcm.location(),
                 self.pages.slots(),
                 100 * self.all_space.saturating_sub_signed(space) / self.all_space.max(1)

@@ -49,8 +49,8 @@ impl FoundRing {
         let segment_bytes = found.files.geometry.segment_bytes;
         if nvm.stays && options.max_bytes < 2 * segment_bytes {
             let reason = format!(
-                "the segments of this log have {segment_bytes} bytes, too many for a log of {} bytes that stays in \
-                 its ring; give it a larger ring",
+                "segments of {segment_bytes} bytes are too large for a log of {} bytes that stays in its ring; give \
+                 it a larger ring",
                 options.max_bytes
             );
             return Err(WalError::InvalidOption { option: "max_bytes", reason });
