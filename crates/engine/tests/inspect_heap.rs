@@ -190,7 +190,7 @@ fn damage_is_reported() {
     let pages = 17 * (64 << 10);
     for (change, words) in [
         (&(|bytes: &mut Vec<u8>| bytes[20] ^= 1) as &dyn Fn(&mut Vec<u8>), "header fails its checksum"),
-        (&|bytes| bytes[192] = 99, "the state 99"),
+        (&|bytes| bytes[192] = 99, "the unknown state 99"),
         (&|bytes| bytes[512..520].fill(0xff), "too short for 16 journal blocks"),
         (&|bytes| bytes.truncate(2 << 20), "too short for 16 journal blocks"),
         (&|bytes| bytes.truncate(128 << 10), "too short for 16 journal blocks"),

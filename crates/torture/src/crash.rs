@@ -10,7 +10,7 @@ use duramen::{Db, Error, Options};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 
-use crate::client::{Client, OnError, Stop};
+use crate::client::{Client, Stop};
 use crate::harness::{Budget, Coverage, Phase, Tally, guarded};
 use crate::model::Model;
 use crate::step::Step;
@@ -165,7 +165,7 @@ fn is_disk_failure(error: &Error) -> bool {
 /// Runs `steps` until the end or the crash, and leaves the disk without power.
 fn run_until_crash(mut client: Client, world: &World, steps: &[Step]) -> Result<Crashed, String> {
     let disk = &world.disk;
-    let stop = client.run(steps, |_| OnError::Stop);
+    let stop = client.run(steps, |error| world.on_error(error));
     let mut candidates = vec![client.oracle.committed.clone()];
     match stop {
         Ok(()) => {}
@@ -325,7 +325,7 @@ pub fn count_operations(workload: &'static dyn CrashWorkload, seed: u64, log: Lo
         let world = World::new(workload.disk(seed), log, &options);
         let mut client = Client::open(&world.disk, &world.options(&options), Model::default())
             .map_err(|error| format!("does not open: {error}"))?;
-        match client.run(&workload.script(seed, &Model::default()), |_| OnError::Stop) {
+        match client.run(&workload.script(seed, &Model::default()), |error| world.on_error(error)) {
             Ok(()) => {}
             Err(Stop::Wrong(text)) => return Err(text),
             Err(Stop::Error { step, error, .. }) => return Err(format!("{step}: {error}")),

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survivors};
 use duramen::{
-    Barriers, BatchOptions, CommitMode, Granularity, HeapOptions, LogDevice, NvmOptions, Options, PcmBasicOptions,
-    PcmOptions, Residence, Scheme, TierOptions,
+    Barriers, BatchOptions, CommitMode, Error, Granularity, HeapOptions, LogDevice, NvmOptions, Options,
+    PcmBasicOptions, PcmOptions, Residence, Scheme, TierOptions,
 };
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
+use crate::client::OnError;
 use duramen_test_support::Rng;
 
 /// Where the end of the log is kept, or what there is instead of a log.
@@ -321,6 +322,15 @@ impl World {
         let (first, source) = (self.memories.first()?, sources.next()?);
         let ring = NvmOptions { further: sources.collect(), ..NvmOptions::new(source, first.domain()) };
         Some((LogDevice::Nvm(ring), (first.len() - HEADER_BYTES) as usize))
+    }
+
+    /// What a script does about an error before the power goes off. A small memory refuses a
+    /// transaction that changes more pages than it holds, and none after that.
+    pub fn on_error(&self, error: &Error) -> OnError {
+        match (self.end, error) {
+            (LogEnd::Pcm(kind), Error::Full { .. }) if kind.is_small => OnError::GiveUpTransaction,
+            _ => OnError::Stop,
+        }
     }
 
     /// These options, with the log's end where it is here.
