@@ -220,7 +220,7 @@ fn a_database_without_its_tier_is_refused() {
     disk.remove("tier").unwrap();
     for tier in [None, Some(tier(50))] {
         let error = open(&disk, tier).unwrap_err().to_string();
-        assert!(error.contains("`tier` is missing"), "{error}");
+        assert!(error.contains("the file `tier`") && error.contains("is missing"), "{error}");
     }
 }
 
@@ -362,7 +362,7 @@ fn memory_that_makes_no_sense_is_refused() {
     assert!(reason(home.path(), in_memory("memory".as_ref(), 40)).contains("absolute"));
     assert!(reason(home.path(), in_memory(&home.path().join("data"), 40)).contains("file of the database"));
     assert!(reason(home.path(), in_memory(&fast.path().join("none/memory"), 40)).contains("create it"));
-    assert!(reason(home.path(), in_memory(fast.path(), 40)).contains("lies in a file"));
+    assert!(reason(home.path(), in_memory(fast.path(), 40)).contains("is not a file"));
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "nothing was made");
     assert!(!memory.exists());
     std::fs::write(&memory, vec![7; 16 << 10]).unwrap();
