@@ -266,6 +266,7 @@ impl Engine {
             counters: &self.counters,
             checkpointer: &self.checkpointer,
             every: self.options.checkpoint_bytes,
+            limit: self.options.log_max_bytes,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use duramen::{Db, Error, Options};
+use duramen::{Db, Error, Options, Partition};
 
 const PAGE: usize = 8192;
 
@@ -25,7 +25,11 @@ fn key(number: u32) -> [u8; 4] {
 
 /// Gives each of these rows a value that begins with the version.
 fn put(home: &Path, rows: std::ops::Range<u32>, version: u8) {
-    let db = Db::open(home, options(false)).unwrap();
+    put_with(home, options(false), rows, version);
+}
+
+fn put_with(home: &Path, options: Options, rows: std::ops::Range<u32>, version: u8) {
+    let db = Db::open(home, options).unwrap();
     let table = db.open_table("t").or_else(|_| db.create_table("t")).unwrap();
     let mut txn = db.begin();
     for row in rows {
@@ -36,7 +40,11 @@ fn put(home: &Path, rows: std::ops::Range<u32>, version: u8) {
 }
 
 fn read(home: &Path, instant_recovery: bool) -> Result<Vec<u8>, Error> {
-    let db = Db::open(home, options(instant_recovery))?;
+    read_with(home, options(instant_recovery))
+}
+
+fn read_with(home: &Path, options: Options) -> Result<Vec<u8>, Error> {
+    let db = Db::open(home, options)?;
     let table = db.open_table("t")?;
     let mut txn = db.begin();
     let rows = txn.scan(&table, ..).map(|row| row.map(|(_, value)| value[0])).collect::<Result<_, _>>()?;
@@ -99,18 +107,24 @@ fn a_scan_does_not_go_round_in_circles() {
 
 fn copy_of(home: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
-    std::fs::create_dir(copy.path().join("log")).unwrap();
-    for directory in ["", "log"] {
-        for entry in std::fs::read_dir(home.join(directory)).unwrap().map(|entry| entry.unwrap().path()) {
-            if entry.is_file() {
-                std::fs::copy(&entry, copy.path().join(entry.strip_prefix(home).unwrap())).unwrap();
-            }
-        }
-    }
+    copy_into(home, copy.path());
     copy
 }
 
-/// A page put back from a copy, of the same shape: only its age was wrong.
+fn copy_into(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir(&to).unwrap();
+            copy_into(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// A page put back from a copy, of the same shape: only its age was wrong. With instant recovery
+/// and such pools, the opening did not end, or panicked.
 #[test]
 fn an_older_page_is_refused() {
     for instant_recovery in [false, true] {
@@ -123,9 +137,13 @@ fn an_older_page_is_refused() {
         let leaf = (3..).find(|page| after[page * PAGE + 4] == 2 && before[page * PAGE + 4] == 2).unwrap();
         after[leaf * PAGE..][..PAGE].copy_from_slice(&before[leaf * PAGE..][..PAGE]);
         std::fs::write(&data, after).unwrap();
-        let error = limited(move || read(home.path(), instant_recovery)).map(|rows| rows[0]).unwrap_err();
-        assert!(matches!(&error, Error::Corrupt { page: Some(page), .. } if page.get() == leaf as u64), "{error}");
-        assert!(error.to_string().contains("older version"), "{error}");
+        for (pool_bytes, recovery_threads) in [(512 << 10, 1), (512 << 10, 2), (8 << 20, 1), (8 << 20, 2)] {
+            let copy = copy_of(home.path());
+            let options = Options { pool_bytes, recovery_threads: Some(recovery_threads), ..options(instant_recovery) };
+            let error = limited(move || read_with(copy.path(), options)).map(|rows| rows[0]).unwrap_err();
+            assert!(matches!(&error, Error::Corrupt { page: Some(page), .. } if page.get() == leaf as u64), "{error}");
+            assert!(error.to_string().contains("older version"), "{error}");
+        }
     }
 }
 
@@ -161,6 +179,37 @@ fn an_older_double_write_area_does_no_harm_to_a_closed_database() {
         put(home.path(), 0..1_000, 2);
         std::fs::write(&area, older).unwrap();
         assert!(read(home.path(), instant_recovery).unwrap() == vec![2; 1_000]);
+    }
+}
+
+/// The process ended for lack of memory: opening trusted a length in an older file. Here `versions`
+/// reaches beyond the data file, too.
+#[test]
+fn an_older_double_write_area_does_no_harm_to_three_logs() {
+    let options = |instant_recovery| Options { logs: 3, log_partition: Partition::Page, ..options(instant_recovery) };
+    for was_closed in [true, false] {
+        for instant_recovery in [false, true] {
+            let home = tempfile::tempdir().unwrap();
+            put_with(home.path(), options(false), 0..1_000, 1);
+            let area = std::fs::read(home.path().join("doublewrite")).unwrap();
+            put_with(home.path(), options(false), 0..3_000, 2);
+            let copy = if was_closed {
+                copy_of(home.path())
+            } else {
+                let db = Db::open(home.path(), options(false)).unwrap();
+                let table = db.open_table("t").unwrap();
+                db.run(|txn| (0..3_000).try_for_each(|row| txn.put(&table, &key(row), &[3; 100]))).unwrap();
+                copy_of(home.path())
+            };
+            std::fs::write(copy.path().join("doublewrite"), area).unwrap();
+            let versions = copy.path().join("versions");
+            let longer = [std::fs::read(&versions).unwrap_or_default(), vec![0; 1 << 20]].concat();
+            std::fs::write(&versions, longer).unwrap();
+            match limited(move || read_with(copy.path(), options(instant_recovery))) {
+                Ok(rows) => assert!(was_closed && rows == vec![2; 3_000]),
+                Err(error) => assert!(!was_closed && error.to_string().contains("older copy"), "{error}"),
+            }
+        }
     }
 }
 

@@ -329,6 +329,30 @@ fn a_tier_may_be_in_persistent_memory() {
     check(&Db::open(home.path(), options(None)).unwrap(), 2);
 }
 
+/// Recovery writes again what a failed sync may have lost, though it can be read; memory loses
+/// nothing that was found in it when it was opened.
+#[test]
+fn recovery_writes_no_page_again_that_it_found_in_memory() {
+    let visited_and_dirty = |in_memory_too: bool| {
+        let (home, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let slots = 1_000;
+        let tier = if in_memory_too { in_memory(&fast.path().join("memory"), slots) } else { tier(slots) };
+        // No checkpoint comes between: all pages are in the log, and most of them in the tier.
+        let options = Options { checkpoint_bytes: 64 << 20, ..options(Some(tier)) };
+        let db = Db::open(home.path(), options.clone()).unwrap();
+        (1..4).for_each(|round| write(&db, round));
+        drop(db);
+        let db = Db::open(home.path(), options).unwrap();
+        check(&db, 3);
+        let metrics = db.metrics();
+        (metrics.recovery.pages, metrics.page_tier.unwrap().written + metrics.dirty_pages)
+    };
+    let (visited, written) = visited_and_dirty(false);
+    assert!(visited > 100 && written >= visited, "{visited} {written}");
+    let (visited, written) = visited_and_dirty(true);
+    assert!(visited > 100 && written < visited / 2, "{visited} {written}");
+}
+
 /// Regression: a power cut in the first writing of a header to memory left words of it, which were
 /// taken for something of another's.
 #[test]

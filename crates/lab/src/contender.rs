@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use duramen::pmem::{Domain, Guarantee, Source, Survive, Timing};
 use duramen::{Barriers, BatchOptions, CommitMode, HeapOptions, Options, Residence, Scheme};
+use duramen_workloads::{Limit, RunOptions};
 
 /// Bytes per second that the paper's memory takes.
 const BANDWIDTH: u64 = 1_500_000_000;
@@ -107,6 +108,8 @@ pub(crate) const fn group_commit(period: Duration) -> Contender {
 /// Sizes of a database, in bytes, and of its batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
+    /// How long clients run until the pool holds nearly all pages that they use.
+    pub(crate) fill: Duration,
     pub(crate) pool: usize,
     pub(crate) heap: u64,
     /// Log between two checkpoints that keep recovery short.
@@ -200,6 +203,18 @@ impl Clients {
     pub(crate) const fn pipelined(clients: u32, threads: u32) -> Self {
         Self { commit: CommitMode::Pipelined, clients, threads }
     }
+
+    /// Returns the options of a run of a workload that takes so long.
+    pub(crate) fn run(self, time: Duration, seed: u64) -> RunOptions {
+        RunOptions {
+            clients: self.clients,
+            rate: None,
+            agents: self.threads,
+            limit: Limit::Time(time),
+            seed,
+            observe_every: Duration::from_secs(1),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -209,7 +224,7 @@ mod tests {
     #[test]
     fn every_contender_has_valid_options_and_a_name_of_its_own() {
         let period = Duration::from_millis(1);
-        let sizes = Sizes { pool: 16 << 20, heap: 64 << 20, checkpoint: 1 << 20, period };
+        let sizes = Sizes { fill: period, pool: 16 << 20, heap: 64 << 20, checkpoint: 1 << 20, period };
         let all: Vec<Contender> = CONTENDERS.iter().copied().chain([disk_replacement(100), IN_PLACE_DIRECT]).collect();
         for (at, contender) in all.iter().enumerate() {
             for commit in [CommitMode::Elr, CommitMode::Pipelined] {

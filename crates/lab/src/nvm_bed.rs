@@ -7,7 +7,7 @@ use duramen::pmem::Timing;
 use duramen::{CommitMode, Db, RecoveryReport};
 use duramen_io::{Backend, Disk, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
-use duramen_workloads::{Limit, Request, RunOptions, Workload, run};
+use duramen_workloads::{Request, Workload, run};
 
 use crate::bed::Bed;
 use crate::contender::{Clients, Contender, Sizes};
@@ -83,7 +83,8 @@ impl NvmBed {
         self.bed.path().join("heap")
     }
 
-    /// Opens it with each of `clients`, warms up and measures.
+    /// Opens it, fills the pool and measures with each of `clients`. Those that follow each other
+    /// and commit in the same way have one opening.
     pub(crate) fn each(
         &self,
         contender: Contender,
@@ -92,9 +93,12 @@ impl NvmBed {
         time: Duration,
     ) -> Result<Vec<Measured>> {
         let mut all = Vec::new();
-        for clients in clients {
-            let rig = self.open(contender, clients.commit, barrier)?;
-            all.push(rig.measure(*clients, time)?);
+        for clients in clients.chunk_by(|a, b| a.commit == b.commit) {
+            let rig = self.open(contender, clients[0].commit, barrier)?;
+            rig.fill_pool(clients[0])?;
+            for clients in clients {
+                all.push(rig.measure(*clients, time)?);
+            }
             rig.close()?;
         }
         Ok(all)
@@ -109,6 +113,7 @@ impl NvmBed {
         time: Duration,
     ) -> Result<(Measured, RecoveryReport)> {
         let rig = self.open(contender, clients.commit, Duration::ZERO)?;
+        rig.fill_pool(clients)?;
         let measured = rig.measure(clients, time)?;
         drop(rig);
         let rig = self.open(contender, clients.commit, Duration::ZERO)?;
@@ -135,6 +140,12 @@ pub(crate) struct NvmRig {
 }
 
 impl NvmRig {
+    /// Runs the workload until the pool holds nearly all pages that it uses.
+    fn fill_pool(&self, clients: Clients) -> Result<()> {
+        run(&self.db, &*self.job.on(&self.db)?, &clients.run(self.job.sizes.fill, 3), &mut |_| {})?;
+        Ok(())
+    }
+
     /// Runs the workload, after a warm-up, for so long.
     pub(crate) fn measure(&self, clients: Clients, time: Duration) -> Result<Measured> {
         measure(&self.db, &self.disk, &*self.job.on(&self.db)?, clients, time)
@@ -163,18 +174,10 @@ pub(crate) fn measure(
 ) -> Result<Measured> {
     /// A warm-up takes this share of the time of a measurement.
     const WARM_UP: f64 = 0.3;
-    let options = |time, seed| RunOptions {
-        clients: clients.clients,
-        rate: None,
-        agents: clients.threads,
-        limit: Limit::Time(time),
-        seed,
-        observe_every: Duration::from_secs(1),
-    };
-    run(db, workload, &options(time.mul_f64(WARM_UP), 1), &mut |_| {})?;
+    run(db, workload, &clients.run(time.mul_f64(WARM_UP), 1), &mut |_| {})?;
     let before = disk.persists();
     let timed = Timed::new(workload);
-    let report = run(db, &timed, &options(time, 2), &mut |_| {})?;
+    let report = run(db, &timed, &clients.run(time, 2), &mut |_| {})?;
     let Persists { pages, .. } = disk.persists().since(&before);
     Ok(Measured {
         throughput: report.throughput(),

@@ -445,7 +445,7 @@ impl World {
 
     /// Ends the wait of a blocked thread at `at`.
     pub(crate) fn wake(&mut self, thread: ThreadId, at: Time) {
-        assert!(matches!(self.threads[thread.index()].state, State::Blocked(_)), "only who is blocked is woken");
+        assert!(matches!(self.threads[thread.index()].state, State::Blocked(_)), "only a blocked thread is woken");
         let waker = self.running;
         self.trace(waker, |threads| format!("wakes {}", threads[thread.index()].name));
         self.thread_mut(thread).woken = true;

@@ -37,7 +37,7 @@ probes! {
     /// A space that another thread had delegated was released.
     DelegatedReleased,
     /// An early release left an early-release entry for its space.
-    NoteLeft,
+    EarlyReleaseEntered,
     /// A release continued over a space with an early-release entry.
     NoteFollowed,
     /// The flusher found a record that was still being filled in at the end of the stable log.

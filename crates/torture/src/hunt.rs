@@ -116,7 +116,7 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::PageTimeIgnored => vec![Crash("mixed"), Crash("checkpoints"), Crash("merges")],
         // Of two seeds, one has instant recovery.
         Bug::PageNotRedoneOnFetch => vec![Crash("mixed"), Crash("bank"), Crash("steal")],
-        Bug::CheckpointForgetsUnfinished => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
+        Bug::CheckpointForgetsUnredone => vec![Crash("mixed"), Crash("splits"), Crash("keys"), Crash("interleaved")],
         Bug::GenerationIgnored | Bug::StaleAreaPutBack => vec![Misplaced; 8],
         Bug::VersionsNotCompared | Bug::FencesNotCompared => vec![StalePages; 8],
         // In files, a third of the seeds have a tier.

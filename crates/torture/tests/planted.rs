@@ -71,7 +71,7 @@ hunts! {
     own_log_hardened_only: OwnLogHardenedOnly,
     page_time_ignored: PageTimeIgnored,
     page_not_redone_on_fetch: PageNotRedoneOnFetch,
-    checkpoint_forgets_unfinished: CheckpointForgetsUnfinished,
+    checkpoint_forgets_unredone: CheckpointForgetsUnredone,
     own_fence_only: OwnFenceOnly,
     dirty_bit_ignored: DirtyBitIgnored,
     straggler_skipped: StragglerSkipped,

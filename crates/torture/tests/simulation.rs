@@ -101,7 +101,7 @@ mod simulation {
 
         /// A run that fails leaves threads, log buffers and open databases where they were.
         pub(super) fn failed_runs_leave_nothing_behind() {
-            let _planted = plant(Bug::TellerNotRung);
+            let _planted = plant(Bug::NotifierNotWoken);
             let failing = (1..).map(Plan::of).find(|plan| plan.run().result.is_err()).expect("some seed fails");
             let run = |times: usize| (0..times).for_each(|_| assert!(failing.run().result.is_err(), "{failing}"));
             // The allocator keeps the memory of a large disk image from time to time.
@@ -119,7 +119,7 @@ mod simulation {
         /// One of each kind that needs few seeds; `cargo sim-planted --planted` looks for all.
         pub(super) fn bugs_are_noticed() {
             let bugs = [Bug::SlotReusedEarly, Bug::DelegatedReleaseForgotten, Bug::HandOffLost, Bug::WaitPublishedLate];
-            for bug in bugs.into_iter().chain([Bug::VictimNotWoken, Bug::ReadNotValidated, Bug::TellerNotRung]) {
+            for bug in bugs.into_iter().chain([Bug::VictimNotWoken, Bug::ReadNotValidated, Bug::NotifierNotWoken]) {
                 let hunted = hunt(bug, 1, 2000, |_| {});
                 assert!(hunted.unrelated.is_empty(), "these fail without {bug:?} too: {:?}", hunted.unrelated);
                 assert!(hunted.caught.is_some(), "{bug:?} was not noticed in {} seeds", hunted.seeds);

@@ -142,7 +142,7 @@ bugs! {
         /// Under instant recovery, a page is read without the changes that it still lacks.
         PageNotRedoneOnFetch,
         /// A checkpoint does not list the pages that recovery has not redone yet.
-        CheckpointForgetsUnfinished,
+        CheckpointForgetsUnredone,
     }
     concurrency {
         /// A flush checks for threads that wait for space before it moves the durable position, not
@@ -160,13 +160,13 @@ bugs! {
         /// A link says that a record is there before it is.
         LinkedBeforeFilled,
         /// The daemon is not woken for what has become due.
-        DaemonNotRung,
+        DaemonNotWoken,
         /// The end of a flush does not collect the requests that were posted meanwhile.
-        LeftUnseen,
+        PendingUnseen,
         /// A task queues for a position without checking whether it has become durable meanwhile.
         QueuedUnseen,
         /// The notifier is not woken when a flush has news for it.
-        TellerNotRung,
+        NotifierNotWoken,
         /// Early lock release comes before the commit record is in the log.
         LocksReleasedBeforeCommit,
         /// A transaction that only reads is acknowledged before what it has seen is hardened.

@@ -128,7 +128,7 @@ pub use insert::InsertDesign;
 pub use observer::ReadObserver;
 pub use options::{GroupCommit, LogDevice, MAX_LOGS, NvmOptions, Sealing, WalOptions};
 pub use segments::archive::Archive;
-pub use segments::log_pieces::{Cut, LogChain, LogPart, Pieces};
+pub use segments::log_pieces::{Cut, LogPart, LogPieces, Pieces};
 pub use segments::reader::LogReader;
 pub use segments::retention::Retainer;
 pub use segments::scan::Scanner;

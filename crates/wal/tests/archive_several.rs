@@ -14,7 +14,7 @@ use duramen_io::{CrashChoice, Disk, DiskCounters, DiskLock, Fault, File, OpenMod
 use duramen_pmem::Domain;
 use duramen_types::{Gsn, LogId, Lsn};
 use duramen_wal::{
-    Archive, FIRST_LSN, InsertDesign, Known, Log, LogChain, LogPart, LogReader, NewRecord, Pieces, Result, WalError,
+    Archive, FIRST_LSN, InsertDesign, Known, Log, LogPart, LogPieces, LogReader, NewRecord, Pieces, Result, WalError,
     WalOptions, complete_up_to,
 };
 
@@ -89,11 +89,11 @@ impl Backup {
         Self { disk, ends, complete: end.gsn }
     }
 
-    fn chains(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>) -> Vec<LogChain> {
+    fn chains(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>) -> Vec<LogPieces> {
         self.try_chains(archive, log).unwrap()
     }
 
-    fn try_chains(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>) -> Result<Vec<LogChain>> {
+    fn try_chains(&self, archive: Option<&SimDisk>, log: Option<&SimDisk>) -> Result<Vec<LogPieces>> {
         let pieces = Pieces {
             backup: &self.disk,
             archive: archive.map(|disk| disk as &dyn Disk),
@@ -105,7 +105,7 @@ impl Backup {
             start: FIRST_LSN,
             end: self.ends[usize::from(log)],
         };
-        (0..COUNT).map(|log| LogChain::open(&pieces, DATABASE, part(log))).collect()
+        (0..COUNT).map(|log| LogPieces::open(&pieces, DATABASE, part(log))).collect()
     }
 
     /// Restores the backup into other logs; returns them and the GSN up to which they reach.

@@ -7,7 +7,7 @@ use common::*;
 use duramen_io::{CrashChoice, Disk, SimDisk};
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{
-    Archive, Cut, FIRST_LSN, InsertDesign, Log, LogChain, LogPart, Pieces, Record, WalError, WalOptions,
+    Archive, Cut, FIRST_LSN, InsertDesign, Log, LogPart, LogPieces, Pieces, Record, WalError, WalOptions,
 };
 
 const OTHER: [u8; 16] = *b"restored databas";
@@ -62,17 +62,17 @@ impl World {
         Self { disk, archive, backup: backup.crash_image(&CrashChoice::Nothing), start, end: ends[0], records }
     }
 
-    fn chain(&self, archive: bool, log: bool) -> Result<LogChain, WalError> {
+    fn chain(&self, archive: bool, log: bool) -> Result<LogPieces, WalError> {
         let pieces = Pieces {
             backup: &self.backup,
             archive: archive.then_some(&self.archive as &dyn Disk),
             log: log.then_some(&self.disk as &dyn Disk),
         };
-        LogChain::open(&pieces, DATABASE, LogPart::only(self.start, self.end))
+        LogPieces::open(&pieces, DATABASE, LogPart::only(self.start, self.end))
     }
 
     /// Makes a log of everything before `cut` and checks it.
-    fn check(&self, chain: &LogChain, cut: Lsn) {
+    fn check(&self, chain: &LogPieces, cut: Lsn) {
         let made = SimDisk::new(4);
         chain.write_to(&made, OTHER, cut, |_| {}).unwrap();
         let made = made.crash_image(&CrashChoice::Nothing);
@@ -190,9 +190,9 @@ fn pieces_of_another_database_are_refused() {
     let other = SimDisk::new(7);
     drop(Log::create(&arc(&other), &options(InsertDesign::Hybrid), OTHER).unwrap());
     let pieces = Pieces { backup: &world.backup, archive: Some(&other), log: None };
-    let refused = LogChain::open(&pieces, DATABASE, LogPart::only(world.start, world.end)).unwrap_err();
+    let refused = LogPieces::open(&pieces, DATABASE, LogPart::only(world.start, world.end)).unwrap_err();
     assert!(matches!(refused, WalError::WrongDatabase { .. }), "{refused}");
-    let refused = LogChain::open(
+    let refused = LogPieces::open(
         &Pieces { archive: None, log: Some(&other), ..pieces },
         DATABASE,
         LogPart::only(world.start, world.end),

@@ -14,7 +14,7 @@
 //! control file tells the GSN; sync records no longer tell it reliably.
 
 use duramen_types::{Gsn, Lsn};
-use duramen_wal::{Cut, LogChain, RecordRef, complete_up_to};
+use duramen_wal::{Cut, LogPieces, RecordRef, complete_up_to};
 
 use crate::error::{Error, Result};
 use crate::record::{Kind, Reader};
@@ -47,7 +47,7 @@ pub(super) struct Point {
 
 impl Point {
     /// Finds the point in a database's only log.
-    pub(super) fn of_one(chain: &LogChain, backup_end: Gsn, to: RestoreTo) -> Result<Self> {
+    pub(super) fn of_one(chain: &LogPieces, backup_end: Gsn, to: RestoreTo) -> Result<Self> {
         let mut seen = Seen::new(backup_end);
         let cut = chain.find_cut(|record| {
             let time = commit_time(record);
@@ -80,8 +80,8 @@ impl Point {
 
     /// Finds the point in several logs. If the database's own logs are given and a crash left them
     /// while they were being cut, `cut` is the GSN after which they were cut.
-    pub(super) fn of_several(chains: &[LogChain], backup_end: Gsn, to: RestoreTo, cut: Option<Gsn>) -> Result<Self> {
-        let cut = cut.filter(|_| chains.iter().all(LogChain::reaches_end));
+    pub(super) fn of_several(chains: &[LogPieces], backup_end: Gsn, to: RestoreTo, cut: Option<Gsn>) -> Result<Self> {
+        let cut = cut.filter(|_| chains.iter().all(LogPieces::reaches_end));
         let in_backup = Gsn::new(backup_end.get() - 1);
         let mut later = None;
         let complete = complete_up_to(chains, in_backup.max(cut.unwrap_or_default()), |record| {
@@ -121,7 +121,7 @@ impl Point {
     }
 
     /// Returns why no point after this one can be restored.
-    fn is_last_of(&self, chains: &[LogChain]) -> Error {
+    fn is_last_of(&self, chains: &[LogPieces]) -> Error {
         match chains.iter().find_map(|chain| Some((chain.log(), chain.gap()?))) {
             Some((log, segment)) => Error::LogGap { log, segment },
             None => Error::BehindLog { end: self.end, last_commit: self.last_commit },

@@ -6,7 +6,7 @@
 //! database like any other: it repeats changes, and rolls back transactions that had not committed.
 //!
 //! The result is another database with an identity of its own, because its history differs from
-//! that of the original from now on (`duramen_wal::LogChain`). Neither database accepts the other's
+//! that of the original from now on (`duramen_wal::LogPieces`). Neither database accepts the other's
 //! log, and the new one needs an archive of its own.
 //!
 //! The restore first finds the end of each log: see [`super::point`].
@@ -20,7 +20,7 @@ use std::path::Path;
 use duramen_io::{AlignedBuf, Disk, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, PAGE_SIZE, PageId};
-use duramen_wal::{LogChain, LogPart, Pieces, WalError};
+use duramen_wal::{LogPart, LogPieces, Pieces, WalError};
 
 use super::manifest::Manifest;
 use super::point::{Point, RestoreTo};
@@ -162,7 +162,7 @@ impl Restore {
             end,
         });
         let chains = parts
-            .map(|part| LogChain::open(&pieces, control.database, part).map_err(|error| self.explain(error)))
+            .map(|part| LogPieces::open(&pieces, control.database, part).map_err(|error| self.explain(error)))
             .collect::<Result<Vec<_>>>()?;
         if let (Some(log), Some(missing)) = (&self.log, chains.iter().find(|chain| !chain.has_log())) {
             let reason =

@@ -1,7 +1,7 @@
 //! Steps from one leaf to the next, by its fence.
 //!
-//! In a damaged tree, a node may lead a search to the wrong leaf. So whoever goes from leaf to leaf
-//! checks that each step gets it further. Without that, a scan could go round in circles.
+//! In a damaged tree, a node may lead a search to the wrong leaf. So a thread that goes from leaf
+//! to leaf checks that each step gets it further. Without that, a scan could go round in circles.
 
 use crate::page::Node;
 use crate::pool::{Interrupt, Optimistic, broken};

@@ -51,6 +51,8 @@ pub(crate) struct Checkpoint<'e> {
     pub(crate) checkpointer: &'e Checkpointer,
     /// The next checkpoint is due when the logs have grown by this many bytes.
     pub(crate) every: u64,
+    /// The user's limit of each log, in bytes.
+    pub(crate) limit: u64,
 }
 
 impl Checkpoint<'_> {
@@ -66,12 +68,14 @@ impl Checkpoint<'_> {
     /// not wait for them. If the log is long already, the pages are written first, so that it does
     /// not grow from crash to crash.
     pub(crate) fn take_at_opening(&self) -> Result<()> {
+        /// In intervals of checkpoints.
         const LONG: u64 = 4;
         let mut standing = self.checkpointer.begin();
-        let control = self.control.lock().control;
-        let is_long = self.log.bytes_from(control.redo) > LONG.saturating_mul(self.every);
-        let flush_before = if is_long { control.checkpoint_gsn() } else { Gsn::ZERO };
-        self.take_one(&mut standing, flush_before)?;
+        let Control { redo, logs, .. } = self.control.lock().control;
+        let logs = u64::from(logs.count);
+        let long = LONG.saturating_mul(self.every).div_ceil(logs).min(self.limit / 2);
+        let are_written_first = self.log.bytes_from(redo) > long;
+        self.take_one(&mut standing, if are_written_first { self.log.end() } else { Gsn::ZERO })?;
         if !self.pages_to_redo().is_empty() {
             self.checkpointer.set_due(Gsn::ZERO);
         }
@@ -175,7 +179,7 @@ impl Checkpoint<'_> {
         if !pages.is_empty() {
             reach(Probe::CheckpointBeforeRedo);
         }
-        if planted!(CheckpointForgetsUnfinished) {
+        if planted!(CheckpointForgetsUnredone) {
             pages.clear();
         }
         pages.append(&mut self.store.pool.dirty_pages());

@@ -1,7 +1,7 @@
 //! Which page is in which slot, which slots are free, and which tuples are in others. In DRAM only:
 //! recovery makes it anew.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use duramen_types::{Gsn, PageId};
 
@@ -43,6 +43,8 @@ pub(super) struct Map {
     replaced: Vec<Slot>,
     /// Pages that were copied from their frames and are not written yet.
     in_flight: HashMap<PageId, Copy>,
+    /// Pages that could not be read to leave, and are not tried again while others may leave.
+    kept_back: HashSet<PageId>,
     pub(super) tuples: Tuples,
     time: u64,
 }
@@ -98,6 +100,7 @@ impl Map {
         base: Option<Base>,
     ) {
         self.time += 1;
+        self.kept_back.remove(&page);
         let held = Held { slot: slots.0, more: slots.1, gsn, xids, used: self.time };
         if let Some(before) = self.pages.insert(page, held) {
             self.replaced.push(before.slot);
@@ -110,6 +113,11 @@ impl Map {
     /// Notes slots that are to be freed durably before they are used again.
     pub(super) fn replace(&mut self, slots: impl IntoIterator<Item = Slot>) {
         self.replaced.extend(slots);
+    }
+
+    /// Returns whether slots have been replaced.
+    pub(super) fn has_replaced(&self) -> bool {
+        !self.replaced.is_empty()
     }
 
     /// Takes the slots that have been replaced.
@@ -148,7 +156,17 @@ impl Map {
         self.tuples.overlays().any(|(page, _)| !self.tuples.may_leave(*page))
     }
 
-    /// Returns the coldest pages that may leave: up to `count` that are in slots, without a cover
+    /// Notes that a page cannot leave, because reading it failed.
+    pub(super) fn keep_back(&mut self, page: PageId) {
+        self.kept_back.insert(page);
+    }
+
+    /// Lets all pages be tried again that could not leave.
+    pub(super) fn keep_none_back(&mut self) {
+        self.kept_back.clear();
+    }
+
+    /// Returns the coldest pages that may leave and are not kept back: up to `count` that are in slots, without a cover
     /// of an active transaction, and up to `overlays` that have nothing but tuples here.
     pub(super) fn coldest(
         &self,
@@ -156,7 +174,7 @@ impl Map {
         overlays: usize,
         is_active: impl Fn(Xid) -> bool,
     ) -> Vec<(PageId, Option<Held>)> {
-        let may_leave = |page: &PageId| self.tuples.may_leave(*page);
+        let may_leave = |page: &PageId| self.tuples.may_leave(*page) && !self.kept_back.contains(page);
         let has_ended = |held: &Held| !held.xids.iter().any(|xid| is_active(*xid));
         let in_slots = self.pages.iter().filter(|(page, held)| may_leave(page) && has_ended(held));
         let in_slots = in_slots.map(|(page, held)| (held.used, *page));

@@ -73,7 +73,7 @@ pub(super) struct Storing {
     leaving: Batch,
     /// Pages could not leave. What was made of their tuples may be here, without the changes of
     /// transactions under way, so nothing else may be stored.
-    has_failed: bool,
+    pub(super) has_failed: bool,
 }
 
 #[derive(Default)]
@@ -341,8 +341,11 @@ impl PcmPages {
         }
         let coldest = {
             let mut map = self.map.lock();
-            let overlays = map.free().saturating_sub(KEPT);
-            let coldest = map.coldest(count, overlays, |xid| self.active.is_active(xid));
+            let mut coldest = self.coldest(&map, count);
+            if coldest.is_empty() {
+                map.keep_none_back();
+                coldest = self.coldest(&map, count);
+            }
             map.tuples.set_leaving(coldest.iter().map(|(page, _)| *page));
             coldest
         };
@@ -354,10 +357,19 @@ impl PcmPages {
             }
             return Err(PoolError::PcmFull { location: self.pcm.location().to_owned(), slots: self.pcm.slots() });
         }
-        let written = self.write_back_these(storing, coldest);
-        self.map.lock().tuples.set_leaving([]);
+        let mut unreadable = None;
+        let written = self.write_back_these(storing, coldest, &mut unreadable);
+        let mut map = self.map.lock();
+        map.tuples.set_leaving([]);
         storing.has_failed |= written.is_err();
-        written
+        let is_stuck = !written? && !map.has_replaced() && self.coldest(&map, 1).is_empty();
+        unreadable.filter(|_| is_stuck).map_or(Ok(()), Err)
+    }
+
+    /// Returns the coldest pages that may leave.
+    fn coldest(&self, map: &Map, count: usize) -> Vec<(PageId, Option<Held>)> {
+        let overlays = map.free().saturating_sub(KEPT);
+        map.coldest(count, overlays, |xid| self.active.is_active(xid))
     }
 
     /// Returns an error if pages could not leave.
@@ -369,9 +381,14 @@ impl PcmPages {
         Err(PoolError::Poisoned { reason })
     }
 
-    /// A page that cannot be read stays: transactions that need it get the error. The others leave.
-    fn write_back_these(&self, storing: &mut Storing, coldest: Vec<(PageId, Option<Held>)>) -> Result<(), PoolError> {
-        let mut unreadable = None;
+    /// Writes pages to the data file; returns whether there were any. A page that cannot be read
+    /// stays: transactions that need it get the error. The others leave.
+    fn write_back_these(
+        &self,
+        storing: &mut Storing,
+        coldest: Vec<(PageId, Option<Held>)>,
+        unreadable: &mut Option<PoolError>,
+    ) -> Result<bool, PoolError> {
         let mut leaving = Vec::with_capacity(coldest.len());
         let mut alone = Vec::new();
         for (page, held) in coldest {
@@ -380,23 +397,34 @@ impl PcmPages {
                 None => alone.push(page),
             }
         }
-        leaving.extend(self.make_pages_of_tuples(&alone, &mut unreadable));
+        leaving.extend(self.make_pages_of_tuples(&alone, unreadable));
         leaving.sort_unstable_by_key(|(page, _)| *page);
         storing.leaving.clear();
         let mut bytes = vec![0; PAGE_SIZE];
         let mut known = Vec::with_capacity(leaving.len());
+        let mut lost = None;
         leaving.retain(|(page, held)| {
             let read = self.read_slot(*page, held, &mut bytes);
-            if let Err(error) = read.and_then(|()| self.put_tuples_into(&mut self.map.lock(), *page, &mut bytes)) {
-                self.stays(*page, error, &mut unreadable);
-                return false;
+            match read.and_then(|()| self.put_tuples_into(&mut self.map.lock(), *page, &mut bytes)) {
+                Ok(()) => {
+                    known.push((page::gsn(&bytes), Base::of(&bytes)));
+                    storing.leaving.push(*page, &bytes);
+                }
+                // The page that was just made of tuples lacks the changes of transactions under
+                // way, and as long as it is here it would be taken for one that has them.
+                Err(error) if alone.contains(page) => drop(lost.get_or_insert(error)),
+                Err(error) => {
+                    self.stays(*page, error, unreadable);
+                    return false;
+                }
             }
-            known.push((page::gsn(&bytes), Base::of(&bytes)));
-            storing.leaving.push(*page, &bytes);
             true
         });
+        if let Some(error) = lost {
+            return Err(error);
+        }
         if leaving.is_empty() {
-            return unreadable.map_or(Ok(()), Err);
+            return Ok(false);
         }
         let slots: Vec<Slot> =
             leaving.iter().flat_map(|(_, held)| std::iter::once(held.slot).chain(held.more.iter().copied())).collect();
@@ -413,13 +441,13 @@ impl PcmPages {
         self.erase_durably(&left);
         self.map.lock().give(left);
         self.counters.written_back.fetch_add(leaving.len() as u64, Ordering::Relaxed);
-        Ok(())
+        Ok(true)
     }
 
-    /// Notes that a page cannot leave because reading it failed. It is as if it had been used now,
-    /// so that others leave before it is tried again.
+    /// Notes that a page cannot leave because reading it failed. It is tried again when no other
+    /// page may leave.
     pub(super) fn stays(&self, page: PageId, error: PoolError, unreadable: &mut Option<PoolError>) {
-        self.map.lock().touch(page);
+        self.map.lock().keep_back(page);
         unreadable.get_or_insert(error);
     }
 

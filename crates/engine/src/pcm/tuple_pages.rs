@@ -158,7 +158,7 @@ impl PcmPages {
             room = slots();
             match self.make_room(&mut storing, room) {
                 // As pages they are stored in parts.
-                Err(PoolError::PcmFull { .. }) => {
+                Err(_) if !storing.has_failed => {
                     return Ok(Ended::After(leaves.iter().map(|leaf| leaf.leaf).collect()));
                 }
                 made => made?,

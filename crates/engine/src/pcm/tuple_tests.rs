@@ -227,6 +227,37 @@ fn a_damaged_leaf_does_not_keep_others_from_leaving() {
     assert_eq!(records(&pages, 9), map([(b"a", b"ONE"), (b"b", b"two")]));
 }
 
+/// As many damaged leaves as leave at once, all of them colder than one that is whole.
+#[test]
+fn a_batch_of_damaged_leaves_does_not_keep_others_from_leaving() {
+    let (disk, _, pages) = new_tuples(1 << 20, Domain::VolatileCache, Barriers::Fewest);
+    let batch = pages.pcm.slots() as u64 / 8;
+    for id in 9..9 + batch {
+        let mut bytes = leaf(&pages, id, &[(b"a", b"one")]);
+        pages.alter_page(PageId::new(id));
+        write(&pages, &bytes);
+        pages.drain().unwrap();
+        let covered = change(&pages, pages.active.current(1), &mut bytes, b"a", b"ONE");
+        assert!(!end(&pages, 1, &bytes, &covered));
+    }
+    let whole = leaf(&pages, 500, &[(b"c", b"three")]);
+    pages.alter_page(PageId::new(500));
+    write(&pages, &whole);
+    let damage = || (9..9 + batch).for_each(|id| disk.flip_bit("data", id * PAGE_SIZE as u64 + 100, 3));
+    damage();
+    let free = || pages.metrics().slots_free as usize - pages.kept();
+    let one_more = free() + 1;
+    pages.make_room(&mut pages.storing.lock(), one_more).unwrap();
+    assert_eq!(pages.metrics().pages, 0);
+    // Nothing else can leave. That is an error, and nothing is lost by it.
+    let one_more = free() + 1;
+    let stuck = pages.make_room(&mut pages.storing.lock(), one_more);
+    assert!(matches!(stuck, Err(PoolError::Corrupt { .. })), "{stuck:?}");
+    damage();
+    (9..9 + batch).for_each(|id| assert_eq!(records(&pages, id), map([(b"a", b"ONE")])));
+    pages.make_room(&mut pages.storing.lock(), one_more).unwrap();
+}
+
 /// A record of a leaf with a value.
 type Put = ((u64, Vec<u8>), Vec<u8>);
 

@@ -75,10 +75,10 @@ impl FilePages {
         Ok(())
     }
 
-    /// Records that the pages of the batch are durable, here or in a tier above.
-    pub(super) fn note_versions(&self, batch: &Batch) {
+    /// Records that pages are durable in these versions, here or in a tier above.
+    pub(super) fn note_versions(&self, pages: impl Iterator<Item = (PageId, Gsn)>) {
         if let Some(versions) = &self.versions {
-            versions.note(batch.pages());
+            versions.note(pages);
         }
     }
 
@@ -204,7 +204,7 @@ impl PageWriter for FilePages {
             batch.parts(room).try_for_each(|mut part| self.write_at_once(area.as_ref(), &mut part))?;
         }
         drop(area);
-        self.note_versions(batch);
+        self.note_versions(batch.pages());
         Ok(())
     }
 

@@ -267,6 +267,12 @@ impl<'a> Exclusive<'a> {
         }
     }
 
+    /// Returns whether the page, which was read and has not been changed since, is durable as it
+    /// is.
+    pub(crate) fn is_durable_as_read(&self) -> bool {
+        self.pool.store.writer().is_none_or(|writer| writer.is_durable_as_read(self.id, page::gsn(self)))
+    }
+
     /// Returns the bytes for changes, whose lines are added to [`Exclusive::lines`].
     #[inline(always)]
     pub(crate) fn page_mut(&mut self) -> PageMut<'_> {

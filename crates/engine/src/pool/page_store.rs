@@ -143,6 +143,13 @@ pub(crate) trait PageWriter {
     /// Those of the store. The contents of the store are then unknown.
     fn write(&self, batch: &mut Batch) -> Result<(), PoolError>;
 
+    /// Returns whether a page that was read, in this version, is durable for sure; then the store
+    /// notes the version as after [`PageWriter::write`]. The default is that a system may return
+    /// what it has failed to write. No thread writes the page meanwhile.
+    fn is_durable_as_read(&self, _id: PageId, _gsn: Gsn) -> bool {
+        false
+    }
+
     /// Saves the versions of the pages that were written, if the store keeps them.
     ///
     /// # Errors

@@ -24,7 +24,9 @@ pub(super) fn repeat_changes(
         if gsn != record {
             if record.is_zero() && is_new && page.was_unreadable().is_none() {
                 examine(page)?;
-                keep(page, gsn);
+                if !page.is_durable_as_read() {
+                    write_again(page, gsn);
+                }
             }
             record = gsn;
             lacks = page.gsn() < gsn || planted!(IgnorePageGsn);
@@ -64,7 +66,7 @@ fn examine(page: &Exclusive<'_>) -> Result<(), PoolError> {
 /// it may never have reached the medium: after a failed sync the system may return data that it has
 /// not written. One call, at the first visit, is enough: a page leaves the pool again only when it
 /// has been written.
-fn keep(page: &mut Exclusive<'_>, gsn: Gsn) {
+fn write_again(page: &mut Exclusive<'_>, gsn: Gsn) {
     page.prepare_redo(gsn);
     let own = page.gsn();
     page::set_gsn(&mut page.page_mut(), own);

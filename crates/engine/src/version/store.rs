@@ -195,8 +195,8 @@ impl VersionStore {
     }
 
     /// Keeps the value of a record before a change of a transaction. The caller holds the leaf's
-    /// latch and the record's lock. The value before a deletion is published in any case: whoever
-    /// purges the ghost looks for it.
+    /// latch and the record's lock. The value before a deletion is published in any case: the
+    /// thread that purges the ghost searches for it.
     #[inline]
     pub(crate) fn push(
         &self,

@@ -212,7 +212,8 @@ fn an_order_of_its_own_counts_commits() {
     assert_eq!(store.unchanged_below(Gsn::new(2), None), Gsn::ZERO);
 }
 
-/// What was kept when a snapshot is opened is found in the order of the commits, whoever kept it.
+/// What was kept when a snapshot is opened is found in the order of the commits, for any
+/// transactions.
 #[test]
 fn what_transactions_keep_is_published_when_a_snapshot_is_opened() {
     let horizon = Arc::new(Counter::new(0));

@@ -28,7 +28,7 @@ pub(super) enum Outcome {
 }
 
 /// The position of the commit above the tag, and the turn. Only the transaction itself stores to
-/// it, behind whoever has created it.
+/// it, after its creator.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     word: AtomicU64,

@@ -62,6 +62,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &traced::Caching,
     &nvram::Barriers(World::Native),
     &nvram::Barriers(World::Simulated),
+    &nvram::MuchData,
     &nvram::Crossing(World::Native),
     &nvram::Crossing(World::Simulated),
     &nvram::BreakEven(World::Native),

@@ -81,7 +81,7 @@ impl Counts {
 /// One disk, which serves requests in their order, and the PCM.
 #[derive(Debug)]
 pub(crate) struct Devices {
-    /// The time of whoever uses the devices; each use moves it on.
+    /// The time of the user of the devices; each use moves it on.
     pub(crate) now: Nanos,
     pub(crate) counts: Counts,
     /// Pages of the disk, besides the log behind them.

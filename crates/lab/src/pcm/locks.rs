@@ -84,8 +84,8 @@ impl Locks {
         self.waits[client].is_some()
     }
 
-    /// Ends the client's wait, if it waits, and releases its locks; returns who has what it waited
-    /// for.
+    /// Ends the client's wait, if it waits, and releases its locks; returns the clients that have
+    /// got what they waited for.
     pub(super) fn release(&mut self, client: Client) -> Vec<Client> {
         let mut touched = std::mem::take(&mut self.held[client]);
         if let Some(what) = self.waits[client].take() {

@@ -153,7 +153,7 @@ fn memory_is_near_or_far() {
     memory.bind(Line(64), 1, 1);
     assert_eq!(memory.load(0, 64, 0), 150);
     assert_eq!(memory.load(0, 127, 1000), 1150, "pages are bound as a whole");
-    assert_eq!(memory.load(0, 128, 2000), 2100, "who touches first has it near");
+    assert_eq!(memory.load(0, 128, 2000), 2100, "a page is near the context that touches it first");
     assert_eq!(memory.load(4, 129, 3000), 3150, "and others have the rest of the page far");
     assert_eq!(memory.counters().memory_read, [128, 128]);
 }
@@ -261,7 +261,7 @@ fn a_long_copy_is_limited_by_the_controller() {
     let mut memory = Memory::new(&tiny_with(&slow));
     let done = [0, 1, 2, 3].map(|context| memory.bulk(context, context as u64 * 64, 50, Bulk::Read, 0));
     let last = done.into_iter().max().expect("four");
-    assert_eq!(last, 199 * 64 + 100, "200 lines, whoever reads them");
+    assert_eq!(last, 199 * 64 + 100, "200 lines, read by any contexts");
     assert!(memory.counters().bandwidth_waits > Time::ZERO);
 }
 

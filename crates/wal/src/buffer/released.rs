@@ -145,7 +145,7 @@ impl Released {
             self.wait_for_turn(lsn);
             self.release_due(end);
         } else {
-            self.leave_note(lsn, end, has_failed);
+            self.leave_entry(lsn, end, has_failed);
             self.follow(FOLLOWED);
         }
     }
@@ -172,8 +172,8 @@ impl Released {
 
     /// Leaves an entry for the space, or releases it if it becomes due before there is a cell for
     /// the entry.
-    fn leave_note(&self, lsn: Lsn, end: Lsn, has_failed: impl Fn() -> bool) {
-        reach(Probe::NoteLeft);
+    fn leave_entry(&self, lsn: Lsn, end: Lsn, has_failed: impl Fn() -> bool) {
+        reach(Probe::EarlyReleaseEntered);
         let mut backoff = Backoff::new();
         while !self.bucket(lsn).put(lsn, end) {
             if self.get() == lsn {
@@ -209,7 +209,7 @@ impl Released {
             let Some(end) = self.bucket(lsn).take(lsn) else { return };
             reach(Probe::NoteFollowed);
             self.release_due(end);
-            // Pairs with the fence in `leave_note`.
+            // Pairs with the fence in `leave_entry`.
             fence(Ordering::SeqCst);
         }
     }

@@ -155,7 +155,7 @@ mod models {
         loom::model(|| {
             let log = Log::new(2);
             let leave = |released: &Released, lsn: Lsn| {
-                released.leave_note(lsn, lsn.advance(1), || false);
+                released.leave_entry(lsn, lsn.advance(1), || false);
                 released.follow(2);
             };
             let second = spawn(&log, 1, leave);

@@ -98,7 +98,7 @@ fn a_flush_is_due_at_the_first_limit_that_is_reached() {
             Snapshot { blocked: 1, ..asked(self_flushed(), 7, 0) },
             rest(40),
         ),
-        ("few commit, whoever flushed last", adaptive, asked(few(), 1, 0), Due::Now),
+        ("few commit, after any kind of flush", adaptive, asked(few(), 1, 0), Due::Now),
     ];
     for (case, policy, snapshot, due) in table {
         assert_eq!(policy.due(&snapshot), due, "{case}: {policy:?}, {snapshot:?}");

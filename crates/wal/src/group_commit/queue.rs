@@ -298,7 +298,7 @@ impl CommitQueue {
     /// Ends a flush: wakes the waiters that it has served. If the daemon has flushed, it must then
     /// call [`CommitQueue::due`].
     pub(crate) fn end_flush(&self, space: &Space) {
-        let mut state = if planted!(LeftUnseen) { self.state.lock() } else { self.lock_to_decide(space) };
+        let mut state = if planted!(PendingUnseen) { self.state.lock() } else { self.lock_to_decide(space) };
         state.end_flush(space);
         // Called after `State::end_flush`, which may have counted requests as served without a
         // flush. Their waiters are woken here.
@@ -339,7 +339,7 @@ impl CommitQueue {
         }
         self.pending.signal.attend(uncollected);
         drop(state);
-        if has_to_be_woken && !planted!(DaemonNotRung) {
+        if has_to_be_woken && !planted!(DaemonNotWoken) {
             self.daemon.wake();
         }
     }
@@ -352,7 +352,7 @@ impl CommitQueue {
 
     fn wake(&self, (threads, has_news): (Vec<Arc<Parker>>, bool)) {
         threads.iter().for_each(|parker| parker.unpark());
-        if has_news && !planted!(TellerNotRung) {
+        if has_news && !planted!(NotifierNotWoken) {
             self.notifier.wake();
         }
     }

@@ -12,7 +12,7 @@
 //! A restored database continues differently from the database from which it was copied, at the
 //! same positions of the log. So that the records of one are never taken for the other's, the
 //! restored database is another database: its log has the same records with the same LSNs and GSNs,
-//! but their checksums are seeded with a new identity ([`LogChain::write_to`]).
+//! but their checksums are seeded with a new identity ([`LogPieces::write_to`]).
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ impl LogPart {
 
 /// An assembled log.
 #[derive(Debug)]
-pub struct LogChain {
+pub struct LogPieces {
     pub(crate) files: Arc<SegmentFiles>,
     /// Where the backup's log starts and ends.
     backup: (Lsn, Lsn),
@@ -157,7 +157,7 @@ fn remove_stale(log: &mut Found, geometry: Geometry) {
     }
 }
 
-impl LogChain {
+impl LogPieces {
     /// Assembles the log of `database` of which the backup has this `part`.
     ///
     /// # Errors

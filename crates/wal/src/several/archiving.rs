@@ -25,7 +25,7 @@ use crate::error::{Result, WalError};
 use crate::group_commit::requests::Ask;
 use crate::segments::archive::{LOOK, RETRY};
 use crate::several::commit_rounds::CommitRounds;
-use crate::several::complete::DurableGsn;
+use crate::several::durable_gsn::DurableGsn;
 use crate::several::log_set::LogSet;
 use crate::stream::inner::{FailOnPanic, StreamInner};
 use crate::stream::part::Hardens;

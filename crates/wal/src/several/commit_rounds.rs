@@ -54,7 +54,7 @@ use crate::error::{Result, WalError};
 use crate::group_commit::requests::Ask;
 use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::WorkSignal;
-use crate::several::complete::DurableGsn;
+use crate::several::durable_gsn::DurableGsn;
 use crate::several::log_set::LogSet;
 use crate::stats::WalStats;
 use crate::stream::part::Hardens;

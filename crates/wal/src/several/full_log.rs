@@ -11,7 +11,7 @@ impl Log {
     /// Returns whether every log could reserve `bytes` within its limit if it kept nothing below
     /// `gsn` and if `returned` reserved bytes were returned.
     pub fn has_room_from(&self, gsn: Gsn, bytes: u64, returned: u64) -> bool {
-        let returned = returned.saturating_add(self.unpromised());
+        let returned = returned.saturating_add(self.unassigned());
         let has_room = |(shared, from): (&Arc<StreamInner>, Lsn)| {
             shared.segments.has_room_from(from, shared.space.end(), bytes, returned)
         };
@@ -29,16 +29,16 @@ impl Log {
     pub fn set_aside(&self) -> u64 {
         // One of the logs has reserved space for sync records in addition.
         let least = self.all().iter().map(|shared| shared.segments.reserved()).min().unwrap_or_default();
-        least.saturating_sub(self.unpromised())
+        least.saturating_sub(self.unassigned())
     }
 
     /// Returns what prevents a log without space for `bytes` from being recycled as far as
     /// requested.
     pub fn retainer(&self, bytes: u64) -> Option<Retainer> {
-        let unpromised = self.unpromised();
+        let unassigned = self.unassigned();
         let is_full = |shared: &StreamInner| {
             let segments = &shared.segments;
-            !segments.has_room_from(segments.start(), shared.space.end(), bytes, unpromised)
+            !segments.has_room_from(segments.start(), shared.space.end(), bytes, unassigned)
         };
         let full = self.all().iter().filter(|shared| is_full(shared));
         full.filter_map(|shared| shared.segments.retention.retainer()).next()

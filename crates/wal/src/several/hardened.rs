@@ -10,7 +10,7 @@ use duramen_types::Gsn;
 use crate::error::Result;
 use crate::group_commit::requests::Ask;
 use crate::several::commit_rounds::CommitRounds;
-use crate::several::complete::DurableGsn;
+use crate::several::durable_gsn::DurableGsn;
 use crate::stream::part::Part;
 
 /// A request to harden the log up to and including one record. Call [`Hardened::wait`], or await

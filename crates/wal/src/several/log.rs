@@ -52,7 +52,7 @@ use crate::segments::files::OpenFiles;
 use crate::segments::scan::Scanner;
 use crate::several::archiving::Archiving;
 use crate::several::commit_rounds::CommitRounds;
-use crate::several::complete::{DurableGsn, GsnIndex, next};
+use crate::several::durable_gsn::{DurableGsn, GsnIndex, next};
 use crate::several::hardened::Hardened;
 use crate::several::hold::LogHold;
 use crate::several::log_set::LogSet;
@@ -204,8 +204,8 @@ impl Log {
     }
 
     /// Returns the bytes that the logs count as reserved and that no transaction holds.
-    pub(crate) fn unpromised(&self) -> u64 {
-        self.log_set.reservation.unpromised()
+    pub(crate) fn unassigned(&self) -> u64 {
+        self.log_set.reservation.unassigned()
     }
 
     /// Gives back to the logs the bytes that no transaction holds.
@@ -569,7 +569,7 @@ impl Log {
         let mut sum = self.streams[0].stats();
         self.streams[1..].iter().for_each(|log| sum.add(&log.stats()));
         (sum.hardened_gsn, sum.end_gsn) = (self.hardened_below(), self.latest());
-        sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.unpromised());
+        sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.unassigned());
         sum.sync_records = self.log_set.sync_records.load(Ordering::Relaxed);
         if let Some(several) = &self.several {
             several.count_waits(&mut sum);

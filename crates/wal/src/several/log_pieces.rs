@@ -9,7 +9,7 @@ use duramen_types::{Gsn, Lsn};
 
 use crate::error::Result;
 use crate::format::record::RecordRef;
-use crate::segments::log_pieces::LogChain;
+use crate::segments::log_pieces::LogPieces;
 use crate::segments::scan::Scanner;
 use crate::segments::sync_records::SyncRecords;
 
@@ -23,7 +23,7 @@ use crate::segments::sync_records::SyncRecords;
 ///
 /// [`WalError::Corrupt`]: crate::WalError::Corrupt
 /// [`WalError::Disk`]: crate::WalError::Disk
-pub fn complete_up_to(chains: &[LogChain], known: Gsn, mut visit: impl FnMut(&RecordRef<'_>)) -> Result<Gsn> {
+pub fn complete_up_to(chains: &[LogPieces], known: Gsn, mut visit: impl FnMut(&RecordRef<'_>)) -> Result<Gsn> {
     let (mut ends, mut found): (Vec<Lsn>, Vec<SyncRecords>) = (Vec::new(), Vec::new());
     for chain in chains {
         let mut sync_records = SyncRecords::keeping(Gsn::ZERO);

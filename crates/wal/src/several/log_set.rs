@@ -9,7 +9,7 @@ use crate::buffer::clock::Clock;
 use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
 use crate::format::record::{FLAG_SYNCHRONIZES, NewRecord, record_bytes, tails_bytes};
-use crate::several::complete::{GsnIndex, index_step, next};
+use crate::several::durable_gsn::{GsnIndex, index_step, next};
 use crate::several::reservation::LogReservation;
 use crate::stream::inner::StreamInner;
 

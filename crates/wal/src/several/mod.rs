@@ -3,7 +3,7 @@
 
 pub(crate) mod archiving;
 pub(crate) mod commit_rounds;
-pub(crate) mod complete;
+pub(crate) mod durable_gsn;
 pub(crate) mod full_log;
 pub(crate) mod hardened;
 pub(crate) mod hold;

@@ -30,7 +30,7 @@ use crate::segments::files::OpenFiles;
 use crate::segments::recover::{self, End, Found};
 use crate::segments::scan::Scanner;
 use crate::segments::sync_records::SyncRecords;
-use crate::several::complete::{GsnIndex, index_step, next};
+use crate::several::durable_gsn::{GsnIndex, index_step, next};
 use crate::several::log::Log;
 use crate::stream::Stream;
 use crate::stream::inner::Common;

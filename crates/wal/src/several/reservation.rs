@@ -104,7 +104,7 @@ impl LogReservation {
     }
 
     /// Returns the bytes that the logs count as reserved and that no transaction holds.
-    pub(crate) fn unpromised(&self) -> u64 {
+    pub(crate) fn unassigned(&self) -> u64 {
         let of = |shard: &Shard| shard.balance.load(Ordering::Relaxed) + shard.used.load(Ordering::Relaxed);
         self.shards.iter().map(|shard| of(shard)).sum()
     }

@@ -133,7 +133,7 @@ mod models {
             work(&shared, 0);
             other.join().unwrap();
             let (reservation, logs) = &*shared;
-            assert_eq!(reservation.unpromised(), logs[0].reserved.load(Ordering::Relaxed));
+            assert_eq!(reservation.unassigned(), logs[0].reserved.load(Ordering::Relaxed));
             assert!(reservation.reserve_from(&reservation.shards[0], logs, 4, || ()).is_err());
             reservation.reserve_from(&reservation.shards[0], logs, 3, || ()).expect("two bytes of five are records");
         });

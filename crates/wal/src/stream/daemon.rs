@@ -38,7 +38,7 @@ impl Daemons {
                 daemons.spawn("duramen-log-archive", shared, archive_loop)?;
             }
             if shared.options.spare_segments > 0 {
-                daemons.spawn("duramen-log-segments", shared, keep_loop)?;
+                daemons.spawn("duramen-log-segments", shared, preallocate_loop)?;
             }
             Ok(())
         };
@@ -123,7 +123,7 @@ fn archive_loop(shared: &StreamInner) {
     shared.archive();
 }
 
-fn keep_loop(shared: &StreamInner) {
+fn preallocate_loop(shared: &StreamInner) {
     let _guard = FailOnPanic(shared);
     while !shared.preallocator.is_stopped() {
         if shared.segments.wants_more(shared.space.end()) {

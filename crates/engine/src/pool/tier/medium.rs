@@ -72,6 +72,10 @@ pub(crate) trait Medium: Send + Sync + Debug {
     /// Those of the medium.
     fn harden_found(&self) -> Result<(), PoolError>;
 
+    /// Returns whether [`Medium::harden_found`] leaves nothing to be read that is not durable. A
+    /// file may still have what a failed sync has lost.
+    fn hardens_all_found(&self) -> bool;
+
     /// Returns its name in messages, usually a path.
     fn location(&self) -> String;
 
@@ -122,6 +126,10 @@ impl Medium for Arc<dyn File> {
 
     fn harden_found(&self) -> Result<(), PoolError> {
         Ok((**self).sync()?)
+    }
+
+    fn hardens_all_found(&self) -> bool {
+        false
     }
 
     fn location(&self) -> String {
@@ -178,6 +186,10 @@ impl Medium for Region {
         let _: Drained = drain_processors([self], DrainBy::default());
         self.persist(0, Region::len(self) as usize);
         Ok(())
+    }
+
+    fn hardens_all_found(&self) -> bool {
+        true
     }
 
     fn location(&self) -> String {

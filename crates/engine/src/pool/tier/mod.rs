@@ -340,8 +340,16 @@ impl PageWriter for TieredPages {
             part.iter().zip(slots).for_each(|((page, _), slot)| map.install(*page, slot));
         }
         self.counters.written.fetch_add(pages.len() as u64, Ordering::Relaxed);
-        self.file.note_versions(batch);
+        self.file.note_versions(batch.pages());
         Ok(())
+    }
+
+    fn is_durable_as_read(&self, id: PageId, gsn: Gsn) -> bool {
+        let is_durable = self.slots.are_durable_as_found() && self.slot(id).is_some();
+        if is_durable {
+            self.file.note_versions(std::iter::once((id, gsn)));
+        }
+        is_durable
     }
 
     fn write_versions(&self) -> Result<(), PoolError> {

@@ -319,6 +319,11 @@ impl Slots {
         self.medium.sync()
     }
 
+    /// Returns whether everything that was found in the slots is durable.
+    pub(super) fn are_durable_as_found(&self) -> bool {
+        self.medium.hardens_all_found()
+    }
+
     pub(super) fn path(&self) -> String {
         self.medium.location()
     }

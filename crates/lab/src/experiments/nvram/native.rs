@@ -38,10 +38,26 @@ pub(super) struct Native {
     time: Duration,
     /// Before an interruption.
     long: Duration,
+    /// See [`Sizes::fill`].
+    fill: Duration,
     rounds: usize,
     dirty_pages: &'static [usize],
-    /// Share of the full size of a database.
-    divisor: u64,
+    rows: Rows,
+    /// Of a heap or a pool, in bytes.
+    memory: u64,
+}
+
+/// Sizes of databases.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
+    /// Of TPC-B.
+    branches: u64,
+    /// Of a branch of TPC-B.
+    accounts: u64,
+    /// Of TATP.
+    subscribers: u64,
+    /// Of a district of TPC-C.
+    customers: u64,
 }
 
 impl Native {
@@ -52,24 +68,46 @@ impl Native {
             batched: context.pick(BATCHED, FEW_BATCHED, &FEW_BATCHED[..1]),
             time: millis(context.pick(500, 200, 20)),
             long: millis(context.pick(10_000, 1_000, 50)),
+            fill: Duration::ZERO,
             rounds: context.pick(3, 1, 1),
             dirty_pages: context.pick(&[16_384, 4_096, 1_024, 256], &[1_024, 256], &[64]),
-            divisor: context.pick(1, 10, 400),
+            rows: Rows {
+                branches: 32,
+                accounts: context.pick(20_000, 2_000, 50),
+                subscribers: context.pick(200_000, 20_000, 500),
+                customers: context.pick(3_000, 300, 30),
+            },
+            memory: context.pick(2048, 205, 128) << 20,
+        }
+    }
+
+    /// As [`Native::new`], with databases of a gigabyte.
+    pub(super) fn with_much_data(context: &Context<'_>) -> Self {
+        let usual = Self::new(context);
+        Self {
+            time: 2 * usual.time,
+            fill: Duration::from_millis(context.pick(1_500, 500, 20)),
+            rows: Rows {
+                branches: context.pick(64, 64, 32),
+                accounts: context.pick(100_000, 10_000, 50),
+                subscribers: context.pick(1_000_000, 100_000, 500),
+                ..usual.rows
+            },
+            memory: context.pick(3072, 512, 128) << 20,
+            ..usual
         }
     }
 
     fn job(&self, workload: &'static str) -> Job {
-        const MIB: u64 = 1 << 20;
+        let Rows { branches, accounts, subscribers, customers } = self.rows;
         let (scale, rows, bytes) = match workload {
-            "tpcb" => (32, 20_000, 2048 * MIB),
+            "tpcb" => (branches, accounts, self.memory),
             // Each measurement adds orders.
-            "tpcc" | "tpcc:new-order" => (2, 3_000, 6144 * MIB),
-            _ => (1, 200_000, 2048 * MIB),
+            "tpcc" | "tpcc:new-order" => (2, customers, 3 * self.memory),
+            _ => (1, subscribers, self.memory),
         };
-        let rows_per_unit = Some((rows / self.divisor).max(30));
-        let bytes = (bytes / self.divisor).max(128 * MIB);
-        let sizes = Sizes { pool: bytes as usize, heap: bytes, checkpoint: 4 * MIB, period: PERIOD };
-        Job { workload, scale, rows_per_unit, sizes }
+        let sizes = Sizes { fill: self.fill, pool: bytes as usize, heap: bytes, checkpoint: 4 << 20, period: PERIOD };
+        Job { workload, scale, rows_per_unit: Some(rows), sizes }
     }
 }
 
@@ -113,11 +151,9 @@ impl Ground for Native {
                 self.time.as_secs_f64()
             ),
             format!(
-                "TPC-B has 32 branches of {} accounts, TATP {} subscribers, and TPC-C 2 warehouses of {} customers a \
+                "TPC-B has {} branches of {} accounts, TATP {} subscribers, and TPC-C 2 warehouses of {} customers a \
                  district.",
-                20_000 / self.divisor,
-                200_000 / self.divisor,
-                (3_000 / self.divisor).max(30)
+                self.rows.branches, self.rows.accounts, self.rows.subscribers, self.rows.customers
             ),
             format!("A batch of Group Commit lasts {} ms where nothing else is said.", PERIOD.as_millis()),
         ]

@@ -48,7 +48,8 @@ impl Experiment for Reads {
         let (mut series, mut checks) = (Vec::new(), Vec::new());
         for &(name, workload, scale, rows) in workloads {
             context.prepare(&format!("populating {name}"));
-            let sizes = Sizes { pool: 64 << 20, heap: 256 << 20, checkpoint: 1 << 20, period: PERIOD };
+            let sizes =
+                Sizes { fill: Duration::ZERO, pool: 64 << 20, heap: 256 << 20, checkpoint: 1 << 20, period: PERIOD };
             let job = Job { workload, scale, rows_per_unit: Some((rows / divisor).max(10)), sizes };
             let points = throughputs(context, name, job, latencies, time)?;
             checks.extend(findings(name, &points));

@@ -59,7 +59,7 @@ impl Simulated {
             _ => (1, 40_000),
         };
         let rows_per_unit = Some((rows / self.divisor).max(10));
-        let sizes = Sizes { pool: 64 << 20, heap: 96 << 20, checkpoint: 1 << 20, period: PERIOD };
+        let sizes = Sizes { fill: Duration::ZERO, pool: 64 << 20, heap: 96 << 20, checkpoint: 1 << 20, period: PERIOD };
         Job { workload, scale, rows_per_unit, sizes }
     }
 }

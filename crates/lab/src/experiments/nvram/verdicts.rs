@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ground::{Interrupted, Speed};
 use crate::bounds::{Bound, Check};
-use crate::contender::{DISK_REPLACEMENT, GROUP_COMMIT, IN_PLACE};
+use crate::contender::{DISK_REPLACEMENT, GROUP_COMMIT, GROUP_COMMIT_FEWEST, IN_PLACE, IN_PLACE_FEWEST};
 use crate::figure::Series;
 
 /// Returns the run with the most dirty pages whose recovery is near-instant; if none is, the one
@@ -45,6 +45,38 @@ pub(super) fn at_no_barrier(workload: &str, curves: &[Series]) -> Vec<Check> {
         ratio_at_zero(curves, IN_PLACE.name),
         Bound::AtLeast(1.2),
     )]
+}
+
+/// P5g: at both ends of the axis.
+pub(super) fn with_fewest_barriers(workload: &str, curves: &[Series]) -> Vec<Check> {
+    let at_zero = |name: &str| {
+        let what = format!("{workload}: {name} by Disk-Replacement that recovers within 100 ms, at 0 us");
+        Check::new(what, "up to 1.5", ratio_at_zero(curves, name), Bound::AtLeast(1.2))
+    };
+    let at_ends = |name: &str| {
+        let points = named(curves, name).map_or(&[][..], |series| &series.points);
+        points.first().zip(points.last()).map_or((0.0, 0.0), |(first, last)| (first.1, last.1))
+    };
+    let ((batched, batched_late), in_place_late) = (at_ends(GROUP_COMMIT_FEWEST.name), at_ends(IN_PLACE_FEWEST.name).1);
+    let mut checks = vec![
+        at_zero(IN_PLACE_FEWEST.name),
+        at_zero(GROUP_COMMIT_FEWEST.name),
+        Check::new(
+            format!("{workload}: throughput of Group Commit at 5 us by that at 0 us"),
+            "a small decrease",
+            ratio(batched_late, batched),
+            Bound::AtLeast(0.9),
+        ),
+    ];
+    if workload == "tpcb" {
+        checks.push(Check::new(
+            "tpcb: Group Commit by In-Place, at 5 us",
+            "up to 1.5",
+            ratio(batched_late, in_place_late),
+            Bound::AtLeast(3.0),
+        ));
+    }
+    checks
 }
 
 /// Returns the throughput of a contender by that of Disk-Replacement, at barriers that take no

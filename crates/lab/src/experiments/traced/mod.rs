@@ -37,7 +37,13 @@ fn job(context: &Context<'_>, workload: &'static str) -> Job {
     };
     let bytes = (5_120 * MIB / divisor).max(128 * MIB);
     let rows_per_unit = Some((rows / divisor).max(30));
-    let sizes = Sizes { pool: bytes as usize, heap: bytes, checkpoint: 4 * MIB, period: PERIOD };
+    let sizes = Sizes {
+        fill: std::time::Duration::ZERO,
+        pool: bytes as usize,
+        heap: bytes,
+        checkpoint: 4 * MIB,
+        period: PERIOD,
+    };
     Job { workload, scale, rows_per_unit, sizes }
 }
 
