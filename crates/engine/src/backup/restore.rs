@@ -6,8 +6,8 @@
 //! database like any other: it repeats changes, and rolls back transactions that had not committed.
 //!
 //! The result is another database with an identity of its own, because its history differs from
-//! that of the original from now on (`duramen_wal::LogPieces`). Neither database accepts the other's
-//! log, and the new one needs an archive of its own.
+//! that of the original from now on (`duramen_wal::LogPieces`). Neither database accepts the log of
+//! the other, and the new one needs an archive of its own.
 //!
 //! The restore first finds the end of each log: see [`super::point`].
 //!

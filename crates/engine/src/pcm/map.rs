@@ -166,8 +166,9 @@ impl Map {
         self.kept_back.clear();
     }
 
-    /// Returns the coldest pages that may leave and are not kept back: up to `count` that are in slots, without a cover
-    /// of an active transaction, and up to `overlays` that have nothing but tuples here.
+    /// Returns the coldest pages that may leave and are not kept back: up to `count` that are in
+    /// slots, without a cover of an active transaction, and up to `overlays` that have nothing but
+    /// tuples here.
     pub(super) fn coldest(
         &self,
         count: usize,
