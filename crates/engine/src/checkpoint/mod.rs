@@ -66,7 +66,7 @@ impl Checkpoint<'_> {
     /// Takes the checkpoint that ends an opening. The pages that recovery has made dirty are
     /// written by the next one, which the first transaction that writes makes due: transactions do
     /// not wait for them. If the log is long already, the pages are written first, so that it does
-    /// not grow from crash to crash.
+    /// not grow from crash to crash; pages that instant recovery has not redone yet stay.
     pub(crate) fn take_at_opening(&self) -> Result<()> {
         /// In intervals of checkpoints.
         const LONG: u64 = 4;
@@ -102,7 +102,6 @@ impl Checkpoint<'_> {
         self.failures.health.check()?;
         self.verify_files()?;
         self.store.pool.flush_before(flush_before)?;
-        self.store.pool.write_versions()?;
         self.reserve_usual(standing)?;
         let before = *standing;
         let mut tails = Vec::new();
@@ -141,6 +140,8 @@ impl Checkpoint<'_> {
         let end = self.record(standing, end, &mut Vec::new());
         self.log.harden_at_once(end.gsn, Some(end.address))?;
 
+        // The versions of all pages that the table lacks have been recorded.
+        self.store.pool.write_versions()?;
         let generation = Generations { control: self.control, store: self.store }.stamp_next()?;
         let redo = pages.iter().map(|&(_, gsn)| gsn).fold(begun.gsn, Gsn::min);
         let oldest = txns.iter().map(|entry| entry.first).fold(redo, Gsn::min);

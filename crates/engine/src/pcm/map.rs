@@ -161,6 +161,11 @@ impl Map {
         self.kept_back.insert(page);
     }
 
+    /// Notes that a page was read after all.
+    pub(super) fn keep_back_no_longer(&mut self, page: PageId) {
+        self.kept_back.remove(&page);
+    }
+
     /// Lets all pages be tried again that could not leave.
     pub(super) fn keep_none_back(&mut self) {
         self.kept_back.clear();

@@ -317,6 +317,8 @@ impl PcmPages {
 
     /// Makes sure that `count` slots are free.
     pub(super) fn make_room(&self, storing: &mut Storing, count: usize) -> Result<(), PoolError> {
+        // Slots that were replaced may have the only whole version of a page that failed to leave.
+        self.check_not_failed(storing)?;
         loop {
             if self.map.lock().free() >= count + self.kept() {
                 return Ok(());
@@ -357,13 +359,15 @@ impl PcmPages {
             }
             return Err(PoolError::PcmFull { location: self.pcm.location().to_owned(), slots: self.pcm.slots() });
         }
-        let mut unreadable = None;
-        let written = self.write_back_these(storing, coldest, &mut unreadable);
+        let mut unreadable = Vec::new();
+        let left = self.write_back_these(storing, coldest, &mut unreadable);
         let mut map = self.map.lock();
         map.tuples.set_leaving([]);
-        storing.has_failed |= written.is_err();
-        let is_stuck = !written? && !map.has_replaced() && self.coldest(&map, 1).is_empty();
-        unreadable.filter(|_| is_stuck).map_or(Ok(()), Err)
+        storing.has_failed |= left.is_err();
+        if left? || map.has_replaced() || map.is_read() || !self.coldest(&map, 1).is_empty() {
+            return Ok(());
+        }
+        unreadable.pop().map_or(Ok(()), Err)
     }
 
     /// Returns the coldest pages that may leave.
@@ -381,13 +385,13 @@ impl PcmPages {
         Err(PoolError::Poisoned { reason })
     }
 
-    /// Writes pages to the data file; returns whether there were any. A page that cannot be read
+    /// Writes pages to the data file; returns whether any has left. A page that cannot be read
     /// stays: transactions that need it get the error. The others leave.
     fn write_back_these(
         &self,
         storing: &mut Storing,
         coldest: Vec<(PageId, Option<Held>)>,
-        unreadable: &mut Option<PoolError>,
+        unreadable: &mut Vec<PoolError>,
     ) -> Result<bool, PoolError> {
         let mut leaving = Vec::with_capacity(coldest.len());
         let mut alone = Vec::new();
@@ -397,7 +401,10 @@ impl PcmPages {
                 None => alone.push(page),
             }
         }
-        leaving.extend(self.make_pages_of_tuples(&alone, unreadable));
+        let made = self.make_pages_of_tuples(&alone, unreadable);
+        // Of the others, the data file has all that their tuples say.
+        let has_emptied = alone.len() > made.len() + unreadable.len();
+        leaving.extend(made);
         leaving.sort_unstable_by_key(|(page, _)| *page);
         storing.leaving.clear();
         let mut bytes = vec![0; PAGE_SIZE];
@@ -424,7 +431,7 @@ impl PcmPages {
             return Err(error);
         }
         if leaving.is_empty() {
-            return Ok(false);
+            return Ok(has_emptied);
         }
         let slots: Vec<Slot> =
             leaving.iter().flat_map(|(_, held)| std::iter::once(held.slot).chain(held.more.iter().copied())).collect();
@@ -446,9 +453,9 @@ impl PcmPages {
 
     /// Notes that a page cannot leave because reading it failed. It is tried again when no other
     /// page may leave.
-    pub(super) fn stays(&self, page: PageId, error: PoolError, unreadable: &mut Option<PoolError>) {
+    pub(super) fn stays(&self, page: PageId, error: PoolError, unreadable: &mut Vec<PoolError>) {
         self.map.lock().keep_back(page);
-        unreadable.get_or_insert(error);
+        unreadable.push(error);
     }
 
     /// Writes all pages to the data file.
@@ -507,6 +514,9 @@ impl PcmPages {
         let put = if is_read { self.put_tuples_into(&mut map, page, bytes) } else { Ok(()) };
         if reading.has_tuples {
             map.tuples.end_reading(page);
+        }
+        if is_read && put.is_ok() {
+            map.keep_back_no_longer(page);
         }
         put
     }

@@ -287,7 +287,7 @@ impl PcmPages {
     pub(super) fn make_pages_of_tuples(
         &self,
         leaves: &[PageId],
-        unreadable: &mut Option<PoolError>,
+        unreadable: &mut Vec<PoolError>,
     ) -> Vec<(PageId, Held)> {
         let none = CoversOfPage::default();
         let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);

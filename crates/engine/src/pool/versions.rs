@@ -86,8 +86,8 @@ impl Versions {
         self.noted.lock().gsns.get(page.get() as usize).copied().unwrap_or(Gsn::ZERO)
     }
 
-    /// Records that these pages are durable on disk in these versions. One thread at a time may
-    /// call this, in the order of the writes.
+    /// Records that these pages are durable on disk in these versions. For each page, calls come
+    /// one after another, in the order of its writes.
     pub(super) fn note(&self, pages: impl Iterator<Item = (PageId, Gsn)>) {
         let mut noted = self.noted.lock();
         for (page, gsn) in pages {
