@@ -139,7 +139,7 @@ fn the_heap_may_be_elsewhere() {
     duramen(&["inspect", "heap", dir, "--region", arg(&control)]).exits_with(1).says(&[arg(&control)]);
     duramen(&["check", dir, "--region", arg(&control)]).exits_with(2).says(&[arg(&control), "name another"]);
     let several = [&["check", dir][..], &region, &region].concat();
-    duramen(&several).exits_with(2).says(&["`--region` once"]);
+    duramen(&several).exits_with(2).says(&["`--region` only once"]);
     // A database with a log has no heap.
     let log = home.path("log");
     let with_log = ["bench", "tpcb", "--dir", arg(&log), "--rows-per-unit", "40", "--transactions", "5"];
