@@ -333,10 +333,10 @@ fn a_tier_may_be_in_persistent_memory() {
 /// nothing that was found in it when it was opened.
 #[test]
 fn recovery_writes_no_page_again_that_it_found_in_memory() {
-    let visited_and_dirty = |in_memory_too: bool| {
+    let visited_and_dirty = |is_in_memory: bool| {
         let (home, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let slots = 1_000;
-        let tier = if in_memory_too { in_memory(&fast.path().join("memory"), slots) } else { tier(slots) };
+        let tier = if is_in_memory { in_memory(&fast.path().join("memory"), slots) } else { tier(slots) };
         // No checkpoint comes between: all pages are in the log, and most of them in the tier.
         let options = Options { checkpoint_bytes: 64 << 20, ..options(Some(tier)) };
         let db = Db::open(home.path(), options.clone()).unwrap();

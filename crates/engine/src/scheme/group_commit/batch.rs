@@ -24,7 +24,7 @@ pub(super) struct BatchEvent {
     /// Whether somebody wants the batch to end at once.
     is_urgent: AtomicBool,
     state: Mutex<Told>,
-    told_changed: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +58,7 @@ impl BatchEvent {
 
     fn ring(&self, tell: impl FnOnce(&mut Told)) {
         tell(&mut self.state.lock());
-        self.told_changed.notify_one();
+        self.changed.notify_one();
     }
 }
 
@@ -107,7 +107,7 @@ fn wait_for_work(inner: &Inner) -> Told {
             break;
         }
         if !told.has_work {
-            event.told_changed.wait(&mut told);
+            event.changed.wait(&mut told);
             continue;
         }
         // A batch lasts one period from its first change on.
@@ -116,7 +116,7 @@ fn wait_for_work(inner: &Inner) -> Told {
         if end.nanos() <= now.nanos() {
             break;
         }
-        event.told_changed.wait_for(&mut told, end.since(now));
+        event.changed.wait_for(&mut told, end.since(now));
     }
     *told
 }

@@ -26,11 +26,14 @@ pub(super) fn near_instant(
         runs.push((pages, context.measure(what, || site.interrupt(disk_replacement(pages)))?));
     }
     let (pages, run) = laziest_near_instant(&runs, NEAR_INSTANT);
-    let what = format!(
+    let mut what = format!(
         "{workload}: Disk-Replacement with {pages} dirty pages recovers in {:.0} ms (it had {:.0} at the end).",
         run.recovery * 1e3,
         run.dirty_pages
     );
+    if run.recovery > NEAR_INSTANT.as_secs_f64() {
+        what.push_str(" None of the settings recovers within 100 ms; this one counts as if it did.");
+    }
     Ok((disk_replacement(pages), what))
 }
 
