@@ -1,4 +1,4 @@
-//! P5g: the schemes beside each other with data of a gigabyte, with and without barriers that take
+//! P5g: the schemes beside each other with 0.5 to 1.2 GB of data, with and without barriers that take
 //! time.
 //!
 //! In a small database, most commits change pages that are dirty already. Then a cleaner that keeps
@@ -25,7 +25,7 @@ impl Experiment for MuchData {
     fn about(&self) -> About {
         About {
             id: "P5g",
-            title: "throughput of the schemes with a gigabyte of data and the fewest barriers, of 0 and 5 us",
+            title: "throughput of the schemes with 0.5 to 1.2 GB of data and the fewest barriers, of 0 and 5 us",
             source: "Storage Management in the NVRAM Era (VLDB 2014), Fig. 5",
             world: "native",
             found: "without barrier delays In-Place Updates has up to 1.5 times the throughput of NVRAM \

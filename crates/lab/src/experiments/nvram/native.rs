@@ -81,7 +81,7 @@ impl Native {
         }
     }
 
-    /// As [`Native::new`], with databases of a gigabyte.
+    /// As [`Native::new`], with databases of 0.5 (TATP) and 1.2 GB (TPC-B).
     pub(super) fn with_much_data(context: &Context<'_>) -> Self {
         let usual = Self::new(context);
         Self {
