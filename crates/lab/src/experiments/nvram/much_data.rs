@@ -1,5 +1,5 @@
-//! P5g: the schemes beside each other with 0.5 to 1.2 GB of data, with and without barriers that take
-//! time.
+//! P5g: the schemes beside each other with 0.5 to 1.2 GB of data, with and without barriers that
+//! take time.
 //!
 //! In a small database, most commits change pages that are dirty already. Then a cleaner that keeps
 //! recovery short has little to do, and Disk-Replacement pays little for it.
