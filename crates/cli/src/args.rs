@@ -362,7 +362,8 @@ pub(crate) struct BenchArgs {
     /// Isolation level: serializable, read-committed
     #[arg(long, value_name = "LEVEL", default_value = "serializable", value_parser = axes::isolation)]
     pub(crate) isolation: Isolation,
-    /// Take a checkpoint each time the log has grown by this many MiB [default: 256]
+    /// Take a checkpoint each time the log has grown by this many MiB [default: 256, or 64 with a
+    /// page tier]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) checkpoint_mb: Option<u64>,
     /// Number of dirty pages that the page cleaner aims at [default: three quarters of the pool]

@@ -21,7 +21,7 @@ fn many_segments(dir: &Path, logs: u16) -> usize {
         logs,
         log_segment_bytes: 64 << 10,
         log_buffer_bytes: 64 << 10,
-        checkpoint_bytes: 1 << 30,
+        checkpoint_bytes: Some(1 << 30),
         ..Options::default()
     };
     let db = Db::open(dir, options).unwrap();

@@ -264,9 +264,11 @@ pub struct Options {
     /// database to any point in time (`docs/backup.md`); no archive by default. With an archive,
     /// commit records also carry the time of the commit.
     pub archive: Option<Archive>,
-    /// The log growth in bytes after which a checkpoint is taken (default 256 MiB). With several
-    /// logs, a checkpoint is taken when the fastest growing log has grown by its share.
-    pub checkpoint_bytes: u64,
+    /// The log growth in bytes after which a checkpoint is taken; `None` (default) is 256 MiB, or
+    /// 64 MiB with a page tier, which takes pages quickly; and at most half of
+    /// [`Options::log_max_bytes`]. With several logs, a checkpoint is taken when the fastest
+    /// growing log has grown by its share.
+    pub checkpoint_bytes: Option<u64>,
     /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (at
     /// least 4 KiB, at most 4 GiB); `None` (default) is 64 MiB, or 1 GiB with
     /// [`Options::instant_recovery`]. Recovery uses only as much as the log to recover from
@@ -368,7 +370,7 @@ impl Default for Options {
             log_segment_bytes: 64 << 20,
             log_max_bytes: 16 << 30,
             archive: None,
-            checkpoint_bytes: 256 << 20,
+            checkpoint_bytes: None,
             redo_memory_bytes: None,
             recovery_threads: None,
             instant_recovery: false,
@@ -420,7 +422,7 @@ impl Options {
             pool_bytes: 4 << 20,
             log_buffer_bytes: 256 << 10,
             log_segment_bytes: 1 << 20,
-            checkpoint_bytes: 4 << 20,
+            checkpoint_bytes: Some(4 << 20),
             redo_memory_bytes: Some(4 << 20),
             run_async_threads: 2,
             ..Self::default()
@@ -437,6 +439,12 @@ impl Options {
     /// [`Options::redo_memory_bytes`], or its default.
     pub(crate) fn redo_memory(&self) -> usize {
         self.redo_memory_bytes.unwrap_or(if self.recovers_instantly() { 1 << 30 } else { 64 << 20 })
+    }
+
+    /// Returns the log growth after which a checkpoint is taken, in bytes.
+    pub(crate) fn checkpoint_interval(&self, has_tier: bool) -> u64 {
+        let usual = if has_tier { 64 << 20 } else { 256 << 20 };
+        self.checkpoint_bytes.unwrap_or(usual.min(self.log_max_bytes / 2))
     }
 
     /// Returns the most memory for versions, in bytes.
@@ -492,7 +500,7 @@ impl Options {
             Scheme::PcmLogging(pcm) => self.validate_pcm(pcm)?,
         }
         self.of_log().validate()?;
-        if self.checkpoint_bytes > self.log_max_bytes / 2 {
+        if self.checkpoint_bytes.is_some_and(|bytes| bytes > self.log_max_bytes / 2) {
             return wrong("checkpoint_bytes", "must be at most half of `log_max_bytes`".into());
         }
         if !(1..=MAX_LOGS).contains(&self.logs) {
@@ -503,7 +511,7 @@ impl Options {
                           design, or use one log";
             return wrong("log_insert", reason.into());
         }
-        if self.checkpoint_bytes == 0 {
+        if self.checkpoint_bytes == Some(0) {
             return wrong("checkpoint_bytes", "must not be zero".into());
         }
         if !(4 << 10..=4 << 30).contains(&self.redo_memory()) {
@@ -591,7 +599,7 @@ impl Options {
         if self.tier_run_pages != usual.tier_run_pages {
             return has_none("tier_run_pages", "has no page tier");
         }
-        if self.checkpoint_bytes != usual.checkpoint_bytes {
+        if self.checkpoint_bytes.is_some() {
             return has_none("checkpoint_bytes", "takes no checkpoints");
         }
         Ok(())

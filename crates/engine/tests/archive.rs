@@ -15,7 +15,7 @@ fn options(logs: u16, archive: &SimDisk) -> Options {
         logs,
         log_partition: Partition::RoundRobin,
         log_segment_bytes: 256 << 10,
-        checkpoint_bytes: 512 << 10,
+        checkpoint_bytes: Some(512 << 10),
         log_max_bytes: 2 << 20,
         archive: Some(Archive::on(Arc::new(archive.clone()))),
         ..common::small()

@@ -88,7 +88,7 @@ fn suspend() -> impl Future<Output = ()> + Send {
 }
 
 fn small() -> Options {
-    Options { pool_bytes: 4 << 20, log_segment_bytes: 1 << 20, checkpoint_bytes: 4 << 20, ..Options::default() }
+    Options { pool_bytes: 4 << 20, log_segment_bytes: 1 << 20, checkpoint_bytes: Some(4 << 20), ..Options::default() }
 }
 
 /// Tasks that contend for a record, suspended while they hold its lock, on two threads. The locks

@@ -17,7 +17,7 @@ fn small() -> Options {
         log_buffer_bytes: 256 << 10,
         log_segment_bytes: 256 << 10,
         log_max_bytes: 32 << 20,
-        checkpoint_bytes: 1 << 20,
+        checkpoint_bytes: Some(1 << 20),
         lock_wait_limit: Some(Duration::from_secs(5)),
         ..Options::default()
     }

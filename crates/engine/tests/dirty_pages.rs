@@ -13,7 +13,7 @@ const RECORDS: u32 = 20_000;
 fn dirty_and_redone(dirty_pages: Option<usize>) -> (u64, u64) {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("db");
-    let options = Options { pool_bytes: 16 << 20, dirty_pages, checkpoint_bytes: 64 << 10, ..small() };
+    let options = Options { pool_bytes: 16 << 20, dirty_pages, checkpoint_bytes: Some(64 << 10), ..small() };
     let db = Db::open(&dir, options.clone()).unwrap();
     let table = db.create_table("t").unwrap();
     let change = |from: u32, count: u32| {

@@ -5,7 +5,7 @@ mod common;
 use duramen::{Db, Error, Options};
 
 fn tiny_log() -> Options {
-    Options { log_max_bytes: 4 << 20, log_segment_bytes: 1 << 20, checkpoint_bytes: 1 << 20, ..common::small() }
+    Options { log_max_bytes: 4 << 20, log_segment_bytes: 1 << 20, checkpoint_bytes: Some(1 << 20), ..common::small() }
 }
 
 /// A long transaction kept the log full. Checkpoints taken in vain because of that used up the

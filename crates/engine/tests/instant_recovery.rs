@@ -179,7 +179,7 @@ fn a_crash_before_redo_is_done_does_no_harm() {
         for round in Stride::sampled("crashes of early openings", 1, 5).until(24) {
             let round = round as usize;
             let (pool_pages, memory) = ([64, 128, 1024][round % 3], [64 << 20, 100 << 10][round / 3 % 2]);
-            let with = || Options { checkpoint_bytes: 64 << 10, ..options(pool_pages, memory) };
+            let with = || Options { checkpoint_bytes: Some(64 << 10), ..options(pool_pages, memory) };
             let (mut image, mut model, mut doubt) = (disk.crash_image(&CrashChoice::Everything), model.clone(), None);
             for life in 0..4 {
                 // Any of the openings may be without instant recovery.
@@ -428,7 +428,7 @@ fn a_full_log_waits_for_the_losers() {
     for (logs, log_partition) in LAYOUTS {
         let with = Options { logs, log_partition, ..options(1024, 64 << 20) };
         let (disk, mut model) = interrupted(with.clone(), 4_000);
-        let with = Options { log_max_bytes: 4 << 20, checkpoint_bytes: 1 << 20, ..with };
+        let with = Options { log_max_bytes: 4 << 20, checkpoint_bytes: Some(1 << 20), ..with };
         let db = opened(&disk.crash_image(&CrashChoice::Everything), with);
         let table = db.open_table("t").unwrap();
         for number in 0..6_000_u32 {

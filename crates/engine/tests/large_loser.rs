@@ -21,7 +21,7 @@ fn options(logs: u16, log_partition: Partition) -> Options {
         log_buffer_bytes: 1 << 20,
         log_segment_bytes: 1 << 20,
         log_max_bytes: 1 << 30,
-        checkpoint_bytes: 256 << 20,
+        checkpoint_bytes: Some(256 << 20),
         ..Options::default()
     }
 }

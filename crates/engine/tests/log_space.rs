@@ -20,7 +20,7 @@ fn options(logs: u16) -> Options {
         log_partition: Partition::RoundRobin,
         log_segment_bytes: SEGMENT,
         log_max_bytes: LIMIT,
-        checkpoint_bytes: 512 << 10,
+        checkpoint_bytes: Some(512 << 10),
         ..common::small()
     }
 }

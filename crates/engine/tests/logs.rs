@@ -15,7 +15,7 @@ fn options(logs: u16, log_partition: Partition) -> Options {
         log_buffer_bytes: 256 << 10,
         log_segment_bytes: 256 << 10,
         log_max_bytes: 16 << 20,
-        checkpoint_bytes: 1 << 20,
+        checkpoint_bytes: Some(1 << 20),
         logs,
         log_partition,
         ..Options::default()

@@ -12,7 +12,7 @@ fn open(path: &Path, create: bool) -> duramen::Result<Db> {
         log_segment_bytes: 64 << 10,
         log_buffer_bytes: 64 << 10,
         log_max_bytes: 4 << 20,
-        checkpoint_bytes: 256 << 10,
+        checkpoint_bytes: Some(256 << 10),
         ..Options::default()
     };
     Db::open(path, options)

@@ -305,7 +305,7 @@ fn what_needs_a_log_is_refused_before_anything_is_made() {
         ("log_device", Options { log_device: LogDevice::Nvm(nvm), ..good.clone() }),
         ("archive", Options { archive: Some(duramen::Archive::at(home.path().join("a")).unwrap()), ..good.clone() }),
         ("cleaner_pages_per_second", Options { cleaner_pages_per_second: Some(5), ..good.clone() }),
-        ("checkpoint_bytes", Options { checkpoint_bytes: 1 << 20, ..good.clone() }),
+        ("checkpoint_bytes", Options { checkpoint_bytes: Some(1 << 20), ..good.clone() }),
         ("log", Options { log_max_bytes: 1 << 30, ..good.clone() }),
         ("group_commit", Options { group_commit_transactions: 5, ..good.clone() }),
         ("redo_memory_bytes", Options { redo_memory_bytes: Some(1 << 20), ..good.clone() }),

@@ -22,7 +22,7 @@ fn options(logs: u16) -> Options {
         log_buffer_bytes: 64 << 10,
         log_segment_bytes: 64 << 10,
         log_max_bytes: 4 << 20,
-        checkpoint_bytes: 256 << 10,
+        checkpoint_bytes: Some(256 << 10),
         logs,
         log_partition: Partition::Page,
         ..Options::default()

@@ -17,7 +17,7 @@ fn options(archive: &SimDisk, logs: u16, spares_are_made: bool) -> Options {
         log_segment_bytes: 128 << 10,
         log_buffer_bytes: 64 << 10,
         log_max_bytes: if spares_are_made { 4 << 20 } else { 1 << 20 },
-        checkpoint_bytes: 256 << 10,
+        checkpoint_bytes: Some(256 << 10),
         archive: Some(Archive::on(Arc::new(archive.clone()))),
         ..Options::default()
     }

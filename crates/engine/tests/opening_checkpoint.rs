@@ -15,7 +15,12 @@ fn open(disk: &SimDisk) -> Db {
 }
 
 fn options(checkpoint_bytes: u64) -> Options {
-    Options { pool_bytes: 16 << 20, checkpoint_bytes, log_segment_bytes: 256 << 10, ..Options::default() }
+    Options {
+        pool_bytes: 16 << 20,
+        checkpoint_bytes: Some(checkpoint_bytes),
+        log_segment_bytes: 256 << 10,
+        ..Options::default()
+    }
 }
 
 fn open_with(disk: &SimDisk, checkpoint_bytes: u64) -> Db {

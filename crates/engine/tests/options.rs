@@ -53,7 +53,7 @@ fn nonsense() -> Vec<(&'static str, Change, &'static str)> {
         add("log_max_bytes", Box::new(move |options| options.log_max_bytes = bytes), "two segments");
     }
     for bytes in [0, (32 << 20) + 1, u64::MAX] {
-        add("checkpoint_bytes", Box::new(move |options| options.checkpoint_bytes = bytes), "must");
+        add("checkpoint_bytes", Box::new(move |options| options.checkpoint_bytes = Some(bytes)), "must");
     }
     for bytes in [0, 4095, (4 << 30) + 1, usize::MAX] {
         add("redo_memory_bytes", Box::new(move |options| options.redo_memory_bytes = Some(bytes)), "4 GiB");
@@ -121,7 +121,7 @@ fn no_limit_is_no_nonsense() {
     let root = tempfile::tempdir().unwrap();
     let options = Options {
         log_max_bytes: u64::MAX,
-        checkpoint_bytes: u64::MAX / 2,
+        checkpoint_bytes: Some(u64::MAX / 2),
         group_commit_bytes: usize::MAX,
         lock_wait_limit: Some(Duration::MAX),
         cleaner_pages_per_second: Some(u32::MAX),

@@ -16,7 +16,13 @@ fn tier(slots: usize) -> TierOptions {
 
 fn options(page_tier: Option<TierOptions>) -> Options {
     let pool_bytes = Options::MIN_POOL_PAGES * PAGE_SIZE;
-    Options { pool_bytes, page_tier, checkpoint_bytes: 256 << 10, log_segment_bytes: 256 << 10, ..Options::default() }
+    Options {
+        pool_bytes,
+        page_tier,
+        checkpoint_bytes: Some(256 << 10),
+        log_segment_bytes: 256 << 10,
+        ..Options::default()
+    }
 }
 
 fn open(disk: &SimDisk, page_tier: Option<TierOptions>) -> duramen::Result<Db> {
@@ -338,7 +344,7 @@ fn recovery_writes_no_page_again_that_it_found_in_memory() {
         let slots = 1_000;
         let tier = if is_in_memory { in_memory(&fast.path().join("memory"), slots) } else { tier(slots) };
         // No checkpoint comes between: all pages are in the log, and most of them in the tier.
-        let options = Options { checkpoint_bytes: 64 << 20, ..options(Some(tier)) };
+        let options = Options { checkpoint_bytes: Some(64 << 20), ..options(Some(tier)) };
         let db = Db::open(home.path(), options.clone()).unwrap();
         (1..4).for_each(|round| write(&db, round));
         drop(db);

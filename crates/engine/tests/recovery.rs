@@ -19,7 +19,7 @@ fn options(pool_pages: usize, redo_memory_bytes: usize) -> Options {
         log_segment_bytes: 1 << 20,
         log_max_bytes: 1 << 30,
         // No checkpoint but the first.
-        checkpoint_bytes: 256 << 20,
+        checkpoint_bytes: Some(256 << 20),
         redo_memory_bytes: Some(redo_memory_bytes),
         ..Options::default()
     }

@@ -50,7 +50,7 @@ fn small() -> Options {
         log_buffer_bytes: 256 << 10,
         log_segment_bytes: 256 << 10,
         log_max_bytes: 16 << 20,
-        checkpoint_bytes: 1 << 20,
+        checkpoint_bytes: Some(1 << 20),
         // So that nothing is too old unless a test wants it.
         version_bytes: Some(64 << 20),
         ..Options::default()

@@ -71,7 +71,7 @@ pub(crate) struct Bed {
     file_system: String,
     pool_bytes: usize,
     logs: (u16, Partition),
-    checkpoint_bytes: u64,
+    checkpoint_bytes: Option<u64>,
 }
 
 impl Bed {
@@ -89,13 +89,12 @@ impl Bed {
             reason: error.to_string(),
         };
         let home = tempfile::Builder::new().prefix("duramen-lab-").tempdir_in(&directory).map_err(failed)?;
-        let checkpoint_bytes = Options::default().checkpoint_bytes;
-        Ok(Self { home, file_system, pool_bytes, logs, checkpoint_bytes })
+        Ok(Self { home, file_system, pool_bytes, logs, checkpoint_bytes: None })
     }
 
     /// Only explicit checkpoints are taken, unless there are gigabytes of log.
     pub(crate) fn without_checkpoints(self) -> Self {
-        Self { checkpoint_bytes: 8 << 30, ..self }
+        Self { checkpoint_bytes: Some(8 << 30), ..self }
     }
 
     /// Returns where the files are, for the report.

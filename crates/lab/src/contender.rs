@@ -150,7 +150,7 @@ impl Contender {
         match self.way {
             Way::DiskReplacement { dirty_pages } => Options {
                 dirty_pages,
-                checkpoint_bytes: if dirty_pages.is_some() { sizes.checkpoint } else { usual.checkpoint_bytes },
+                checkpoint_bytes: dirty_pages.map(|_| sizes.checkpoint),
                 log_segment_bytes: 16 << 20,
                 ..usual
             },

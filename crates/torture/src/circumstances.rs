@@ -91,7 +91,7 @@ fn changed(options: &Options, rng: &mut Rng) -> Options {
         log_arrays: arrays,
         log_slot_pool: 2 * slots * arrays + *rng.pick(&[0, 1, 20]),
         log_segment_bytes: log_segment_bytes.max(64 << 10),
-        checkpoint_bytes: (options.checkpoint_bytes << rng.within(0..3)) / 2,
+        checkpoint_bytes: options.checkpoint_bytes.map(|bytes| (bytes << rng.within(0..3)) / 2),
         redo_memory_bytes: Some(*rng.pick(&[4 << 10, 64 << 10, 64 << 20])),
         group_commit_transactions: rng.within(1..4),
         group_commit_bytes: *rng.pick(&[1 << 10, 16 << 10, 1 << 20]),

@@ -321,7 +321,7 @@ pub fn try_full_log(workload: &'static dyn CrashWorkload, seed: u64, limit: u64)
         let options = Options {
             log_max_bytes: limit,
             log_segment_bytes: 64 << 10,
-            checkpoint_bytes: limit / 4,
+            checkpoint_bytes: Some(limit / 4),
             ..workload.options(seed)
         };
         let mut client =

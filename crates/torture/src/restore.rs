@@ -143,7 +143,7 @@ fn history(seed: u64, phase: &Phase) -> Result<u64, String> {
     let end = *rng.pick(&[LogEnd::Files, LogEnd::Files, LogEnd::RINGS[0], LogEnd::RINGS[1]]);
     let options = Options {
         log_segment_bytes: 64 << 10,
-        checkpoint_bytes: *rng.pick(&[64 << 10, 256 << 10]),
+        checkpoint_bytes: Some(*rng.pick(&[64 << 10, 256 << 10])),
         ..workload.options(seed)
     };
     let world = World::new(workload.disk(seed), end, &options);

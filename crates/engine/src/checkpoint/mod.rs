@@ -260,7 +260,7 @@ mod tests {
             log_buffer_bytes: 1 << 20,
             log_segment_bytes: segment_bytes,
             log_max_bytes: 4 << 20,
-            checkpoint_bytes: 2 << 20,
+            checkpoint_bytes: Some(2 << 20),
             ..Options::default()
         };
         let engine = open(Arc::new(SimDisk::new(1)), options).unwrap();

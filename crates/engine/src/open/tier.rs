@@ -203,7 +203,7 @@ fn check_unused(occupant: Arc<dyn Medium>, at: &Place) -> Result<()> {
     let path = occupant.location();
     let holds = match Slots::open(Arc::clone(&occupant))? {
         Ok((_, header)) if header.is_drained => return Ok(()),
-        Ok((slots, _)) => match FoundTier::read(slots)?.pages() {
+        Ok((slots, _)) => match FoundTier::read(slots, None)?.pages() {
             0 => return Ok(()),
             pages => format!("has {pages} pages of this database or of one that it was copied from"),
         },

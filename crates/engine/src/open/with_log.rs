@@ -94,7 +94,7 @@ pub(super) fn open(
         let reason = "the option needs a page tier, and the database has none: leave the option out".to_owned();
         return Err(Error::InvalidOption { option: "tier_run_pages", reason });
     }
-    let tier = tier.map(FoundTier::read).transpose()?;
+    let tier = tier.map(|slots| FoundTier::read(slots, options.recovery_threads)).transpose()?;
     if let Some(tier) = &tier {
         // The data file's length may not be durable for pages that are durable in the tier.
         let len = tier.reach() * PAGE_SIZE as u64;

@@ -193,7 +193,7 @@ impl Options {
             log_buffer_bytes,
             log_segment_bytes,
             log_max_bytes,
-            checkpoint_bytes: self.checkpoint_bytes.min(log_max_bytes / 2),
+            checkpoint_bytes: self.checkpoint_bytes.map(|bytes| bytes.min(log_max_bytes / 2)),
             page_tier: Some(page_tier),
             ..self.clone()
         }

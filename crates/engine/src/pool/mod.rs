@@ -288,6 +288,11 @@ impl Pool {
         self.store.tuples()
     }
 
+    /// Returns whether the store has a tier.
+    pub(crate) fn has_tier(&self) -> bool {
+        self.store.tier().is_some()
+    }
+
     /// Returns the counters of the store's tier, if it has one.
     pub(crate) fn tier_metrics(&self) -> Option<TierMetrics> {
         self.store.tier().map(PageTier::metrics)

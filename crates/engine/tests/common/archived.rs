@@ -57,7 +57,7 @@ impl World {
         let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
         let mut options = Options {
             log_segment_bytes: 256 << 10,
-            checkpoint_bytes: 512 << 10,
+            checkpoint_bytes: Some(512 << 10),
             log_max_bytes: 16 << 20,
             archive: Some(Archive::on(Arc::new(archive.clone()))),
             ..crate::common::small()

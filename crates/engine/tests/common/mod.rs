@@ -10,7 +10,7 @@ pub(crate) fn small() -> Options {
         log_segment_bytes: 1 << 20,
         log_buffer_bytes: 1 << 20,
         log_max_bytes: 64 << 20,
-        checkpoint_bytes: 4 << 20,
+        checkpoint_bytes: Some(4 << 20),
         ..Options::default()
     }
 }

@@ -181,7 +181,7 @@ fn usual_options(shape: Shape, seed: u64, rng: &mut Rng) -> Options {
         log_array_slots: slots,
         log_slot_pool: 2 * slots,
         log_segment_bytes: 64 << 10,
-        checkpoint_bytes: 32 << 10,
+        checkpoint_bytes: Some(32 << 10),
         redo_memory_bytes: Some(4 << 10),
         ..options.clone()
     };
@@ -201,7 +201,7 @@ fn run(shape: Shape, seed: u64, circumstances: Circumstances, phase: &Phase) -> 
         if circumstances.changes && rng.percent(25) {
             // A log that fills up.
             let small = Options { log_segment_bytes: 64 << 10, log_max_bytes: 1 << 20, ..options };
-            options = Options { checkpoint_bytes: small.checkpoint_bytes.min(128 << 10), ..small };
+            options = Options { checkpoint_bytes: small.checkpoint_bytes.map(|bytes| bytes.min(128 << 10)), ..small };
         }
         if circumstances.changes {
             trace::note(|| format!("opens with {options:?}"));

@@ -89,7 +89,7 @@ impl CrashWorkload for Workload {
             instant_recovery: rng.percent(50),
             log_buffer_bytes: 256 << 10,
             log_segment_bytes: self.sizes.segment_kib << 10,
-            checkpoint_bytes: self.sizes.checkpoint_kib << 10,
+            checkpoint_bytes: Some(self.sizes.checkpoint_kib << 10),
             page_tier: tier_of(seed),
             snapshots: rng.percent(50),
             ..test_options()
@@ -110,7 +110,7 @@ pub fn test_options() -> Options {
         log_buffer_bytes: 256 << 10,
         log_segment_bytes: 256 << 10,
         log_max_bytes: 64 << 20,
-        checkpoint_bytes: 4 << 20,
+        checkpoint_bytes: Some(4 << 20),
         group_commit_time: Duration::from_micros(50),
         // A script of one thread never waits for a lock; if the engine makes it wait, it should say
         // so soon.

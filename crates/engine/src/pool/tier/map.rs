@@ -14,6 +14,9 @@ use duramen_types::PageId;
 
 use super::run::span;
 use super::slots::{Contents, Found, Slot};
+use crate::hash::BuildNumberHasher;
+
+type ByPage<T> = HashMap<PageId, T, BuildNumberHasher>;
 
 /// The contents of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +39,7 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Map {
     slots: Vec<Holds>,
-    current: HashMap<PageId, Place>,
+    current: ByPage<Place>,
     /// Pages in the order of their last use, except for those that are kept back.
     order: BTreeMap<u64, PageId>,
     uses: u64,
@@ -44,7 +47,7 @@ pub(super) struct Map {
     /// old versions do not stay for long.
     free: VecDeque<Slot>,
     /// The old slots of each page.
-    old: HashMap<PageId, Vec<Slot>>,
+    old: ByPage<Vec<Slot>>,
 }
 
 impl Map {
@@ -57,7 +60,7 @@ impl Map {
         is_old: impl Fn(&Found) -> bool,
         is_newer: impl Fn(&Found, &Found) -> bool,
     ) -> Self {
-        let mut newest: HashMap<PageId, Found> = HashMap::new();
+        let mut newest: ByPage<Found> = ByPage::default();
         for version in found.pages.iter().filter(|version| !is_old(version)) {
             let entry = newest.entry(version.page).or_insert(*version);
             if is_newer(version, entry) {
@@ -66,11 +69,11 @@ impl Map {
         }
         let mut map = Self {
             slots: vec![Holds::Nothing; count as usize],
-            current: HashMap::new(),
+            current: ByPage::default(),
             order: BTreeMap::new(),
             uses: 0,
             free: VecDeque::new(),
-            old: HashMap::new(),
+            old: ByPage::default(),
         };
         for version in &found.pages {
             if newest.get(&version.page).is_some_and(|newest| newest.slot == version.slot) {

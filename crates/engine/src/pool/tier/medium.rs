@@ -14,6 +14,7 @@ use std::fmt::Debug;
 use duramen_io::{AlignedBuf, File};
 use duramen_pmem::{DrainBy, Drained, Region, drain_processors};
 use duramen_sync::Arc;
+use duramen_types::BLOCK_SIZE;
 
 use crate::pool::PoolError;
 
@@ -66,11 +67,18 @@ pub(crate) trait Medium: Send + Sync + Debug {
     /// Those of the medium.
     fn sync(&self) -> Result<(), PoolError>;
 
-    /// Makes durable what can be read, also if a process has written it that has ended since.
+    /// Begins to read what a process has written that has ended since: the header is durable, and
+    /// so is what [`Medium::read_found`] reads.
     ///
     /// # Errors
     /// Those of the medium.
     fn harden_found(&self) -> Result<(), PoolError>;
+
+    /// Fills the buffer, after [`Medium::harden_found`].
+    ///
+    /// # Errors
+    /// Those of the medium.
+    fn read_found(&self, at: u64, bytes: &mut [u8]) -> Result<(), PoolError>;
 
     /// Returns whether [`Medium::harden_found`] leaves nothing to be read that is not durable. A
     /// file may still have what a failed sync has lost.
@@ -126,6 +134,10 @@ impl Medium for Arc<dyn File> {
 
     fn harden_found(&self) -> Result<(), PoolError> {
         Ok((**self).sync()?)
+    }
+
+    fn read_found(&self, at: u64, bytes: &mut [u8]) -> Result<(), PoolError> {
+        Ok(self.read_at(bytes, at)?)
     }
 
     fn hardens_all_found(&self) -> bool {
@@ -184,7 +196,13 @@ impl Medium for Region {
         // A process that has ended runs on no processor, so it does not matter whether they can be
         // drained.
         let _: Drained = drain_processors([self], DrainBy::default());
-        self.persist(0, Region::len(self) as usize);
+        self.persist(0, BLOCK_SIZE);
+        Ok(())
+    }
+
+    fn read_found(&self, at: u64, bytes: &mut [u8]) -> Result<(), PoolError> {
+        Region::read(self, at, bytes);
+        self.persist(at, bytes.len());
         Ok(())
     }
 

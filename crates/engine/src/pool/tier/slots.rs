@@ -18,11 +18,9 @@
 //! checksum tells whether it is whole. Anything else in a slot is not a page: a write that a crash
 //! tore, an erased page, or nothing yet.
 
-use std::collections::HashMap;
-
 use duramen_io::AlignedBuf;
-use duramen_sync::Arc;
-use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use duramen_sync::{Arc, parallel};
 use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, crc32c};
 
 use super::medium::{COPY, Medium};
@@ -83,11 +81,11 @@ pub(super) struct Contents {
 impl Contents {
     /// Returns the slots whose page another slot has in the same version.
     pub(super) fn repeated(&self) -> Vec<Slot> {
-        let mut slots_of: HashMap<(PageId, Gsn), Vec<Slot>> = HashMap::new();
-        for found in &self.pages {
-            slots_of.entry((found.page, found.gsn)).or_default().push(found.slot);
-        }
-        let mut repeated: Vec<Slot> = slots_of.into_values().filter(|slots| slots.len() > 1).flatten().collect();
+        let mut versions: Vec<(PageId, Gsn, Slot)> =
+            self.pages.iter().map(|found| (found.page, found.gsn, found.slot)).collect();
+        versions.sort_unstable();
+        let same = versions.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)).filter(|same| same.len() > 1);
+        let mut repeated: Vec<Slot> = same.flatten().map(|version| version.2).collect();
         repeated.sort_unstable();
         repeated
     }
@@ -101,12 +99,12 @@ pub(crate) struct FoundTier {
 }
 
 impl FoundTier {
-    /// Reads all slots.
+    /// Reads all slots, with so many threads, or else as many as are worthwhile.
     ///
     /// # Errors
     /// Those of the disk. An unreadable slot is none, as long as there are others.
-    pub(crate) fn read(slots: Slots) -> Result<Self, PoolError> {
-        Ok(Self { contents: slots.find()?, slots })
+    pub(crate) fn read(slots: Slots, threads: Option<usize>) -> Result<Self, PoolError> {
+        Ok(Self { contents: slots.find(threads)?, slots })
     }
 
     /// Returns the number of slots that hold a page, or may hold one.
@@ -245,19 +243,40 @@ impl Slots {
     /// Returns what all slots hold, and makes it durable: what can be read may not be, if the
     /// process that wrote it has ended. If that process has seen a sync fail, this sync may succeed
     /// and a slot still hold its earlier contents on the medium: see `mod.rs`.
-    pub(super) fn find(&self) -> Result<Contents, PoolError> {
+    pub(super) fn find(&self, threads: Option<usize>) -> Result<Contents, PoolError> {
         self.medium.harden_found()?;
-        let mut contents = Contents::default();
+        let threads = parallel::size_for(threads, self.offset(self.count));
+        let (slots, next) = (self.clone(), AtomicU32::new(0));
+        let parts = parallel::run(threads, "duramen-tier", move || slots.find_part(&next));
+        let (mut contents, mut failed) = (Contents::default(), None);
+        for (part, error) in parts {
+            contents.pages.extend(part.pages);
+            contents.unreadable.extend(part.unreadable);
+            failed = failed.or(error);
+        }
+        if let Some(error) = failed.filter(|_| contents.unreadable.len() == self.count as usize) {
+            return Err(error);
+        }
+        contents.pages.sort_unstable_by_key(|found| found.slot);
+        Ok(contents)
+    }
+
+    /// Finds what the chunks from `next` on hold, as far as no other thread takes them. Returns the
+    /// error of an unreadable slot, too.
+    fn find_part(&self, next: &AtomicU32) -> (Contents, Option<PoolError>) {
+        let (mut contents, mut failed) = (Contents::default(), None);
         let mut buffer = AlignedBuf::zeroed(CHUNK.min(self.count.max(1)) as usize * PAGE_SIZE);
-        for first in (0..self.count).step_by(CHUNK as usize) {
+        loop {
+            let first = next.fetch_add(1, Ordering::Relaxed).saturating_mul(CHUNK);
+            if first >= self.count {
+                return (contents, failed);
+            }
             let some = &mut buffer[..CHUNK.min(self.count - first) as usize * PAGE_SIZE];
-            let are_read = self.medium.read(&mut [(self.offset(first), &mut *some)]).is_ok();
+            let are_read = self.medium.read_found(self.offset(first), some).is_ok();
             for (slot, bytes) in (first..).zip(some.chunks_exact_mut(PAGE_SIZE)) {
-                if !are_read && let Err(error) = self.medium.read(&mut [(self.offset(slot), &mut *bytes)]) {
+                if !are_read && let Err(error) = self.medium.read_found(self.offset(slot), bytes) {
                     contents.unreadable.push(slot);
-                    if contents.unreadable.len() == self.count as usize {
-                        return Err(error);
-                    }
+                    failed = Some(error);
                     continue;
                 }
                 let page = page::page_id(bytes);
@@ -266,12 +285,11 @@ impl Slots {
                 }
             }
         }
-        Ok(contents)
     }
 
     /// Returns the newest version of a page; `None` if no slot has one.
     pub(crate) fn page(&self, page: PageId) -> Result<Option<AlignedBuf>, PoolError> {
-        let versions = self.find()?.pages.into_iter().filter(|found| found.page == page);
+        let versions = self.find(None)?.pages.into_iter().filter(|found| found.page == page);
         let Some(newest) = versions.max_by_key(|found| found.gsn) else { return Ok(None) };
         let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
         self.medium.read(&mut [(self.offset(newest.slot), &mut bytes)])?;

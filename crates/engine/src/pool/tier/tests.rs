@@ -299,7 +299,7 @@ fn a_slot_that_cannot_be_read_at_opening_is_left_alone() {
         // Behind the sync: the read of all slots, and then that of this one.
         let begun = ground.disk.operations();
         [1, 2 + slot].into_iter().for_each(|at| ground.disk.fail_at(begun + at, Fault::Eio, false));
-        let tier = ground.above_file(FoundTier::read(slots).unwrap());
+        let tier = ground.above_file(FoundTier::read(slots, Some(2)).unwrap());
         tier.read(PageId::new(3), false, &mut AlignedBuf::zeroed(PAGE_SIZE)).unwrap_err();
         for round in 2..30 {
             write(&tier, (100..108).map(|page| (page + round % 3 * 8, round)));
@@ -308,7 +308,7 @@ fn a_slot_that_cannot_be_read_at_opening_is_left_alone() {
     let tier = ground.tier(16);
     assert!((1..=4).all(|page| version(&tier, page) == 1), "it still holds its page");
     ground.disk.fail_at(ground.disk.operations(), Fault::Eio, true);
-    FoundTier::read(tier.slots.clone()).unwrap_err();
+    FoundTier::read(tier.slots.clone(), None).unwrap_err();
 }
 
 /// Regression: a page that could not be read when it was to leave made the write fail that needed

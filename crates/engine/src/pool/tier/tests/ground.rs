@@ -94,7 +94,7 @@ impl Ground {
         } else {
             Slots::open(medium).unwrap().unwrap().0
         };
-        self.above_file(FoundTier::read(slots).unwrap())
+        self.above_file(FoundTier::read(slots, Some(2)).unwrap())
     }
 
     pub(super) fn above_file(&self, tier: FoundTier) -> TieredPages {
