@@ -20,6 +20,7 @@ pub(crate) enum Build {
     /// Simulated threads on simulated machines.
     Machine,
     /// Records the pages that are visited.
+    #[cfg_attr(duramen_trace, allow(dead_code, reason = "the trace build does not start itself"))]
     Trace,
 }
 
