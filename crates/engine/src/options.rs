@@ -630,4 +630,16 @@ mod tests {
         assert!(earlier.recovers_instantly());
         assert_eq!(earlier.redo_memory(), 1 << 30);
     }
+
+    #[test]
+    fn checkpoints_are_due_sooner_with_a_tier_and_in_a_small_log() {
+        let mib = |options: &Options, has_tier| options.checkpoint_interval(has_tier) >> 20;
+        let usual = Options::default();
+        assert_eq!((mib(&usual, false), mib(&usual, true)), (256, 64));
+        let small = Options { log_max_bytes: 32 << 20, log_segment_bytes: 1 << 20, ..Options::default() };
+        small.validate().unwrap();
+        assert_eq!((mib(&small, false), mib(&small, true)), (16, 16));
+        let own = Options { checkpoint_bytes: Some(100 << 20), ..Options::default() };
+        assert_eq!((mib(&own, false), mib(&own, true)), (100, 100));
+    }
 }

@@ -30,6 +30,20 @@ fn pages_are_read_where_their_newest_version_is() {
     }
 }
 
+/// A tier that several threads read when it is opened, each a part.
+#[test]
+fn several_threads_find_what_one_finds() {
+    let ground = Ground::new(17, None);
+    let tier = ground.tier(300);
+    (0..4).for_each(|part| write(&tier, (1..=70).map(|page| (70 * part + page, 1))));
+    write(&tier, (1..=20).map(|page| (page, 2)));
+    let found = [1, 2, 5].map(|threads| FoundTier::read(tier.slots.clone(), Some(threads)).unwrap().contents);
+    assert_eq!(found[0].pages.len(), 300, "the slots of the older versions are free, and not blank");
+    assert!(found.iter().all(|contents| contents.pages == found[0].pages && contents.unreadable.is_empty()));
+    let tier = ground.tier(300);
+    assert!((1..=280).all(|page| version(&tier, page) == if page <= 20 { 2 } else { 1 }));
+}
+
 #[test]
 fn a_page_that_is_written_often_stays() {
     for on in MEDIA {
