@@ -3,7 +3,7 @@
 use super::ground::Interrupted;
 use super::verdicts;
 use super::world::World;
-use crate::contender::{GROUP_COMMIT, IN_PLACE, LAZY, disk_replacement};
+use crate::contender::{Contender, GROUP_COMMIT, IN_PLACE, IN_PLACE_FEWEST, IN_PLACE_UNLIMITED, LAZY, disk_replacement};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
 use crate::figure::{Axis, Figure, Series, Shape};
@@ -12,6 +12,9 @@ use crate::figure::{Axis, Figure, Series, Shape};
 pub(crate) struct Recovery(pub(crate) World);
 
 const WORKLOAD: &str = "tpcb";
+
+/// The verdict is about the first; the next two show what the barriers and what the bandwidth cost.
+const WITHOUT_LOG: [Contender; 4] = [IN_PLACE, IN_PLACE_FEWEST, IN_PLACE_UNLIMITED, GROUP_COMMIT];
 
 impl Experiment for Recovery {
     fn about(&self) -> About {
@@ -30,9 +33,12 @@ impl Experiment for Recovery {
     fn difference(&self) -> Option<&'static str> {
         Some(match self.0 {
             World::Native => {
-                "the cleaner shares two processors with the transactions, which dirty pages as fast as it writes \
-                 them: thousands of pages are dirty at the end, however few are wanted, and their redo takes more \
-                 than a tenth of the lazy recovery, which is short itself"
+                "the paper's bandwidth of 1.5 GB/s binds In-Place, which stores each change twice: with the fewest \
+                 barriers it has 1.15 times the throughput of the best quick recovery, and with unlimited bandwidth \
+                 2.10 times. The paper's transactions take several times as long, so its memory was not busy. The \
+                 cleaner shares two processors with the transactions, which dirty pages as fast as it writes them: \
+                 thousands are dirty at the end, however few are wanted, so that recovery is near the limit of a \
+                 tenth. A run before had 0.61 and 0.92 for the two parts"
             }
             World::Simulated => {
                 "runs are too short there for a long recovery: 16 ms lazily, and 11 ms whatever the number of dirty \
@@ -45,7 +51,7 @@ impl Experiment for Recovery {
         let id = self.0.id("P1", "P1m");
         let ground = self.0.ground(context);
         let few = ground.dirty_pages();
-        context.expect(few.len() + 3);
+        context.expect(few.len() + 1 + WITHOUT_LOG.len());
         context.prepare("populating");
         let site = ground.site(WORKLOAD)?;
         let lazy = context.measure("flushing lazily".to_owned(), || site.interrupt(LAZY))?;
@@ -53,8 +59,10 @@ impl Experiment for Recovery {
         for &pages in few {
             wal.push(context.measure(format!("{pages} dirty pages"), || site.interrupt(disk_replacement(pages)))?);
         }
-        let in_place = context.measure("in place".to_owned(), || site.interrupt(IN_PLACE))?;
-        let batched = context.measure("group commit".to_owned(), || site.interrupt(GROUP_COMMIT))?;
+        let mut without_log = Vec::new();
+        for contender in WITHOUT_LOG {
+            without_log.push(context.measure(contender.name.to_owned(), || site.interrupt(contender))?);
+        }
         context.prepare("auditing");
         site.audit()?;
 
@@ -71,16 +79,16 @@ impl Experiment for Recovery {
             shape: Shape::Lines,
             series,
         };
+        let mut by_throughput = vec![Series::ours("write-ahead log", of(&all, |run| run.throughput / 1e3))];
+        by_throughput.extend(WITHOUT_LOG.iter().zip(&without_log).map(|(contender, run)| {
+            Series::ours(contender.name, of(&[run], |run| run.throughput / 1e3))
+        }));
         let figures = vec![
             figure(
                 id.to_owned(),
                 "Recovery time by throughput, TPC-B",
                 "throughput (thousands of transactions/s)",
-                vec![
-                    Series::ours("write-ahead log", of(&all, |run| run.throughput / 1e3)),
-                    Series::ours("In-Place", of(&[&in_place], |run| run.throughput / 1e3)),
-                    Series::ours("Group Commit", of(&[&batched], |run| run.throughput / 1e3)),
-                ],
+                by_throughput,
             ),
             figure(
                 format!("{id}-flushes"),
@@ -106,9 +114,16 @@ impl Experiment for Recovery {
                 millis(run)
             )
         }));
-        setting.extend([("In-Place", &in_place), ("Group Commit", &batched)].map(|(name, run)| {
-            format!("{name}: {:.0} transactions/s, recovery {:.1} ms.", run.throughput, millis(run))
+        let best = verdicts::best_of_quick_recovery(&lazy, &wal);
+        setting.extend(WITHOUT_LOG.iter().zip(&without_log).map(|(contender, run)| {
+            let name = contender.name;
+            format!(
+                "{name}: {:.0} transactions/s, {:.2} times the best quick recovery with a log, recovery {:.1} ms.",
+                run.throughput,
+                verdicts::ratio(run.throughput, best),
+                millis(run)
+            )
         }));
-        Ok(Findings { setting, figures, checks: verdicts::recovery(&lazy, &wal, &in_place) })
+        Ok(Findings { setting, figures, checks: verdicts::recovery(&lazy, &wal, &without_log[0]) })
     }
 }

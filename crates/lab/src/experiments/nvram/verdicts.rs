@@ -17,10 +17,16 @@ pub(super) fn laziest_near_instant(runs: &[(usize, Interrupted)], limit: Duratio
     *quick.or(runs.last()).expect("there is a run")
 }
 
+/// Returns the highest throughput of the runs that recover in at most a tenth of the time of
+/// `lazy`; 0 if there is none.
+pub(super) fn best_of_quick_recovery(lazy: &Interrupted, wal: &[Interrupted]) -> f64 {
+    let quick = wal.iter().filter(|run| run.recovery <= 0.1 * lazy.recovery).map(|run| run.throughput);
+    quick.fold(0.0, f64::max)
+}
+
 /// P1: `lazy` writes pages only when it must, `wal` are runs with ever fewer dirty pages.
 pub(super) fn recovery(lazy: &Interrupted, wal: &[Interrupted], in_place: &Interrupted) -> Vec<Check> {
-    let quick = wal.iter().filter(|run| run.recovery <= 0.1 * lazy.recovery).map(|run| run.throughput);
-    let best = quick.fold(0.0, f64::max);
+    let best = best_of_quick_recovery(lazy, wal);
     vec![
         Check::new(
             "throughput of the best with at most a tenth of the lazy recovery time, by the lazy throughput",
@@ -238,7 +244,7 @@ pub(super) fn break_even_of(curves: &[Series], falling: &str, flat: &str) -> f64
 }
 
 /// Returns a quotient; zero if there is nothing to divide by, which no bound here holds for.
-fn ratio(value: f64, by: f64) -> f64 {
+pub(super) fn ratio(value: f64, by: f64) -> f64 {
     if by > 0.0 { value / by } else { 0.0 }
 }
 
