@@ -3,7 +3,9 @@
 use super::ground::Interrupted;
 use super::verdicts;
 use super::world::World;
-use crate::contender::{Contender, GROUP_COMMIT, IN_PLACE, IN_PLACE_FEWEST, IN_PLACE_UNLIMITED, LAZY, disk_replacement};
+use crate::contender::{
+    Contender, GROUP_COMMIT, IN_PLACE, IN_PLACE_FEWEST, IN_PLACE_UNLIMITED, LAZY, disk_replacement,
+};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
 use crate::figure::{Axis, Figure, Series, Shape};
@@ -80,9 +82,9 @@ impl Experiment for Recovery {
             series,
         };
         let mut by_throughput = vec![Series::ours("write-ahead log", of(&all, |run| run.throughput / 1e3))];
-        by_throughput.extend(WITHOUT_LOG.iter().zip(&without_log).map(|(contender, run)| {
-            Series::ours(contender.name, of(&[run], |run| run.throughput / 1e3))
-        }));
+        for (contender, run) in WITHOUT_LOG.iter().zip(&without_log) {
+            by_throughput.push(Series::ours(contender.name, of(&[run], |run| run.throughput / 1e3)));
+        }
         let figures = vec![
             figure(
                 id.to_owned(),
