@@ -362,8 +362,13 @@ pub(crate) struct BenchArgs {
     /// Isolation level: serializable, read-committed
     #[arg(long, value_name = "LEVEL", default_value = "serializable", value_parser = axes::isolation)]
     pub(crate) isolation: Isolation,
-    /// Take a checkpoint each time the log has grown by this many MiB [default: 256, or 64 with a
-    /// page tier]
+    /// Take checkpoints so often that opening after a crash takes about this many milliseconds
+    /// [default: 1000]
+    #[arg(long, value_name = "MS", conflicts_with = "checkpoint_mb")]
+    #[arg(value_parser = value_parser!(u64).range(10..=1 << 32))]
+    pub(crate) recovery_target_ms: Option<u64>,
+    /// Take a checkpoint each time the log has grown by this many MiB [default: by the time that
+    /// opening after a crash may take]
     #[arg(long, value_name = "M", value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub(crate) checkpoint_mb: Option<u64>,
     /// Number of dirty pages that the page cleaner aims at [default: three quarters of the pool]

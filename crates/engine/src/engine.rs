@@ -265,7 +265,7 @@ impl Engine {
             failures: self.failures(),
             counters: &self.counters,
             checkpointer: &self.checkpointer,
-            every: self.options.checkpoint_interval(self.store.pool.has_tier()),
+            pace: self.options.checkpoint_pace(self.store.pool.has_tier()),
             limit: self.options.log_max_bytes,
         })
     }

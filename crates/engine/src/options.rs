@@ -2,11 +2,14 @@
 //! log are in `persistent`.
 
 mod memory;
+mod pace;
 mod persistent;
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+
+pub(crate) use pace::Pace;
 
 pub use memory::{PcmBasicOptions, TierMemory, TierOptions, TierPlace};
 pub use persistent::{BatchOptions, Granularity, HeapOptions, PcmOptions};
@@ -264,10 +267,16 @@ pub struct Options {
     /// database to any point in time (`docs/backup.md`); no archive by default. With an archive,
     /// commit records also carry the time of the commit.
     pub archive: Option<Archive>,
-    /// The log growth in bytes after which a checkpoint is taken; `None` (default) is 256 MiB, or
-    /// 64 MiB with a page tier, which takes pages quickly; and at most half of
-    /// [`Options::log_max_bytes`]. With several logs, a checkpoint is taken when the fastest
-    /// growing log has grown by its share.
+    /// The time in which a crashed database should open; `None` (default) is 1 second
+    /// ([`Options::RECOVERY_TARGET`]), the least is 10 milliseconds. Checkpoints are taken
+    /// so often that recovery finds no more log than it reads and redoes in that time, assumed to
+    /// be 256 MiB a second, and half of that with a page tier, whose slots are read as well. A
+    /// shorter time means that pages are written more often. The end of a long transaction that
+    /// has to be rolled back, and a disk too slow for the load, may make it longer.
+    pub recovery_target: Option<Duration>,
+    /// Instead of [`Options::recovery_target`]: the log growth in bytes after which a checkpoint is
+    /// taken, at most half of [`Options::log_max_bytes`]. With several logs, a checkpoint is taken
+    /// when the fastest growing log has grown by its share.
     pub checkpoint_bytes: Option<u64>,
     /// Memory that recovery may use beside the pool to sort the log's changes by page, in bytes (at
     /// least 4 KiB, at most 4 GiB); `None` (default) is 64 MiB, or 1 GiB with
@@ -370,6 +379,7 @@ impl Default for Options {
             log_segment_bytes: 64 << 20,
             log_max_bytes: 16 << 30,
             archive: None,
+            recovery_target: None,
             checkpoint_bytes: None,
             redo_memory_bytes: None,
             recovery_threads: None,
@@ -406,6 +416,12 @@ impl Options {
     /// The most threads that recovery can use: each needs some pages of the pool.
     pub const MOST_RECOVERY_THREADS: usize = 32;
 
+    /// The default of [`Options::recovery_target`].
+    pub const RECOVERY_TARGET: Duration = Duration::from_secs(1);
+
+    /// The shortest [`Options::recovery_target`].
+    pub const LEAST_RECOVERY_TARGET: Duration = Duration::from_millis(10);
+
     /// Returns options for programs with little data, such as tools and tests: 4 MiB of memory for
     /// pages and a log of some megabytes.
     ///
@@ -441,10 +457,13 @@ impl Options {
         self.redo_memory_bytes.unwrap_or(if self.recovers_instantly() { 1 << 30 } else { 64 << 20 })
     }
 
-    /// Returns the log growth after which a checkpoint is taken, in bytes.
-    pub(crate) fn checkpoint_interval(&self, has_tier: bool) -> u64 {
-        let usual = if has_tier { 64 << 20 } else { 256 << 20 };
-        self.checkpoint_bytes.unwrap_or(usual.min(self.log_max_bytes / 2))
+    /// Returns how far apart checkpoints are.
+    pub(crate) fn checkpoint_pace(&self, has_tier: bool) -> Pace {
+        if let Some(bytes) = self.checkpoint_bytes {
+            return Pace::Every(bytes);
+        }
+        let target = self.recovery_target.unwrap_or(Self::RECOVERY_TARGET);
+        Pace::within(if has_tier { target / 2 } else { target }, self.log_max_bytes)
     }
 
     /// Returns the most memory for versions, in bytes.
@@ -513,6 +532,14 @@ impl Options {
         }
         if self.checkpoint_bytes == Some(0) {
             return wrong("checkpoint_bytes", "must not be zero".into());
+        }
+        if self.recovery_target.is_some() && self.checkpoint_bytes.is_some() {
+            let reason = "stands against `checkpoint_bytes`, which also decides when checkpoints are taken; give one \
+                          of them";
+            return wrong("recovery_target", reason.into());
+        }
+        if self.recovery_target.is_some_and(|target| target < Self::LEAST_RECOVERY_TARGET) {
+            return wrong("recovery_target", "must be at least 10 milliseconds".into());
         }
         if !(4 << 10..=4 << 30).contains(&self.redo_memory()) {
             return wrong("redo_memory_bytes", "must be at least 4 KiB and at most 4 GiB".into());
@@ -602,6 +629,9 @@ impl Options {
         if self.checkpoint_bytes.is_some() {
             return has_none("checkpoint_bytes", "takes no checkpoints");
         }
+        if self.recovery_target.is_some() {
+            return has_none("recovery_target", "has no log to recover from");
+        }
         Ok(())
     }
 }
@@ -633,12 +663,14 @@ mod tests {
 
     #[test]
     fn checkpoints_are_due_sooner_with_a_tier_and_in_a_small_log() {
-        let mib = |options: &Options, has_tier| options.checkpoint_interval(has_tier) >> 20;
+        let mib = |options: &Options, has_tier| options.checkpoint_pace(has_tier).interval() >> 20;
         let usual = Options::default();
-        assert_eq!((mib(&usual, false), mib(&usual, true)), (256, 64));
+        assert_eq!((mib(&usual, false), mib(&usual, true)), (128, 64));
         let small = Options { log_max_bytes: 32 << 20, log_segment_bytes: 1 << 20, ..Options::default() };
         small.validate().unwrap();
         assert_eq!((mib(&small, false), mib(&small, true)), (16, 16));
+        let quick = Options { recovery_target: Some(Duration::from_millis(250)), ..Options::default() };
+        assert_eq!((mib(&quick, false), mib(&quick, true)), (32, 16));
         let own = Options { checkpoint_bytes: Some(100 << 20), ..Options::default() };
         assert_eq!((mib(&own, false), mib(&own, true)), (100, 100));
     }

@@ -137,6 +137,7 @@ fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
     options.log_insert = args.log_insert.unwrap_or_default();
     options.logs = args.logs;
     options.log_partition = args.partition;
+    options.recovery_target = args.recovery_target_ms.map(Duration::from_millis);
     options.checkpoint_bytes = args.checkpoint_mb.map(|mb| mb << 20);
     options.dirty_pages = args.dirty_pages.map(|pages| usize::try_from(pages).unwrap_or(usize::MAX));
     if let Some(mb) = args.tier_mb {

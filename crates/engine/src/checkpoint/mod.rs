@@ -29,6 +29,7 @@ use duramen_wal::NewRecord;
 use crate::error::{Error, Result};
 use crate::health::Failures;
 use crate::metrics::Counters;
+use crate::options::Pace;
 use crate::record::Kind;
 use crate::scheme::{LogService, Recorded};
 use crate::storage::store::Store;
@@ -49,8 +50,7 @@ pub(crate) struct Checkpoint<'e> {
     pub(crate) failures: Failures<'e>,
     pub(crate) counters: &'e Counters,
     pub(crate) checkpointer: &'e Checkpointer,
-    /// The next checkpoint is due when the logs have grown by this many bytes.
-    pub(crate) every: u64,
+    pub(crate) pace: Pace,
     /// The user's limit of each log, in bytes.
     pub(crate) limit: u64,
 }
@@ -73,7 +73,7 @@ impl Checkpoint<'_> {
         let mut standing = self.checkpointer.begin();
         let Control { redo, logs, .. } = self.control.lock().control;
         let logs = u64::from(logs.count);
-        let long = LONG.saturating_mul(self.every).div_ceil(logs).min(self.limit / 2);
+        let long = LONG.saturating_mul(self.pace.interval()).div_ceil(logs).min(self.limit / 2);
         let are_written_first = self.log.bytes_from(redo) > long;
         self.take_one(&mut standing, if are_written_first { self.log.end() } else { Gsn::ZERO })?;
         if !self.pages_to_redo().is_empty() {
@@ -90,10 +90,10 @@ impl Checkpoint<'_> {
     }
 
     fn take_one(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
+        let begun = self.log.end();
         let taken = self.take_in_reservation(standing, flush_before);
-        // GSNs grow with the bytes of the busiest of several logs; the other logs may grow as much.
-        let logs = u64::from(self.control.lock().control.logs.count);
-        self.checkpointer.set_due(Gsn::new(self.log.end().get() + self.every.div_ceil(logs)));
+        let Control { redo, logs, .. } = self.control.lock().control;
+        self.checkpointer.set_due(self.pace.next_due(redo, begun, self.log.end(), u64::from(logs.count)));
         // While no other thread can begin a checkpoint.
         taken.map_err(|error| self.failures.note(error))
     }
