@@ -19,6 +19,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measures engines side by side.
     Bench(BenchArgs),
+    /// Measures what programs do every day, engines side by side: creating, loading, scans, ranges,
+    /// deletes, batches, large values.
+    Everyday(EverydayArgs),
     /// Lists the engines, how they are used and how isolated their transactions are.
     Engines,
     /// Populates a database. `bench` calls it.
@@ -27,6 +30,39 @@ pub(crate) enum Command {
     /// Makes one measurement and prints it as JSON. `bench` calls it.
     #[command(hide = true)]
     Measure(OneArgs),
+    /// Measures one engine and prints JSON. `everyday` calls it.
+    #[command(hide = true)]
+    EverydayOne(EverydayOneArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EverydayArgs {
+    /// Engines, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "duramen,redb,lmdb,sqlite,fjall")]
+    pub(crate) engines: Vec<Engine>,
+    /// Rows of 100 bytes in the table.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..=1_000_000_000))]
+    pub(crate) rows: u64,
+    /// Measurements of each engine; medians are reported.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) runs: u32,
+    /// Directory for the databases, on the disk that is to be measured. They are removed at the
+    /// end.
+    #[arg(long, default_value = "peers-data")]
+    pub(crate) dir: PathBuf,
+    /// Prints the medians as JSON, one object for each engine.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One engine.
+#[derive(Args, Debug)]
+pub(crate) struct EverydayOneArgs {
+    pub(crate) home: PathBuf,
+    #[arg(long)]
+    pub(crate) engine: Engine,
+    #[arg(long)]
+    pub(crate) rows: u64,
 }
 
 #[derive(Args, Debug)]

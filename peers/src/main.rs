@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod everyday;
 mod measure;
 mod report;
 mod syscalls;
@@ -29,6 +30,11 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Outcome<bool> {
     match command {
         Command::Bench(args) => bench::bench(&args),
+        Command::Everyday(args) => everyday::compare(&args),
+        Command::EverydayOne(args) => {
+            println!("{}", serde_json::to_string(&everyday::tasks::measure(&args)?)?);
+            Ok(true)
+        }
         Command::Engines => {
             for engine in Engine::ALL {
                 let info = engine.info();

@@ -2,6 +2,7 @@
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::{OnceLock, Process};
+use duramen_types::event;
 
 use crate::error::{Error, Result};
 use crate::lock::LockManager;
@@ -100,6 +101,7 @@ impl Failures<'_> {
         // Only once: transactions may meet the failure again and again, and closing the lock
         // manager visits every lock.
         if first {
+            event!(ERROR, "the database is out of service until it is opened again", reason = reason);
             self.locks.close();
         }
     }

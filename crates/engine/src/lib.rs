@@ -45,6 +45,10 @@
 //! [`Txn::set_lock_wait_limit`] sets another limit. With [`Txn::scan_skip_locked`] workers share a
 //! queue.
 //!
+//! With the feature `tracing`, subscribers of the `tracing` crate get spans for opening, recovery,
+//! checkpoints, archiving, backup, restoring and closing, and events for what goes wrong; none for
+//! single operations. Their target is `duramen`. [`Db::metrics`] counts everything else.
+//!
 //! # Promises
 //! * What [`Txn::commit`] has acknowledged survives any crash: of the process, the system or the
 //!   power supply.
@@ -142,7 +146,7 @@ pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use snapshot::{Cursor, KeyBounds, Snapshot, SnapshotScan};
 pub use storage::catalog::Table;
 pub use timestamp::Timestamp;
-pub use txn::{Commit, KeyRange, Savepoint, Scan, Txn};
+pub use txn::{Commit, KeyRange, Savepoint, Scan, Txn, TxnCursor};
 
 pub use duramen_pmem as pmem;
 pub use duramen_types::{Gsn, LogId, MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN};

@@ -122,6 +122,24 @@ fn writes_take_more_parts_than_one_system_call() {
 }
 
 #[test]
+fn reads_of_neighbours_fill_their_own_buffers() {
+    on_every_disk(|disk| {
+        let file = create(disk, "data");
+        let all = pattern(700, 5);
+        file.write_at(&[&all], 0).unwrap();
+        // More neighbours than are read at once, with gaps, and one that comes again.
+        let places: Vec<usize> = (0..600).filter(|place| place % 397 != 13).chain([3]).collect();
+        let mut bufs: Vec<AlignedBuf> = places.iter().map(|_| AlignedBuf::zeroed(BLOCK_SIZE)).collect();
+        let mut reads: Vec<(u64, &mut [u8])> =
+            places.iter().zip(&mut bufs).map(|(place, buf)| (*place as u64 * BLOCK, &mut buf[..])).collect();
+        file.read_batch(&mut reads).unwrap();
+        for (place, buf) in places.iter().zip(&bufs) {
+            assert_eq!(buf[..], all[place * BLOCK_SIZE..][..BLOCK_SIZE], "{place}");
+        }
+    });
+}
+
+#[test]
 fn reading_behind_the_end_is_an_error_that_says_where() {
     on_every_disk(|disk| {
         let file = create(disk, "data");

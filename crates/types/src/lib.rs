@@ -7,6 +7,7 @@ mod checksum;
 mod checksum_words;
 mod ids;
 pub mod planted;
+pub mod telemetry;
 pub mod undo_record;
 
 pub use checksum::{crc32c, crc32c_append, crc32c_of};

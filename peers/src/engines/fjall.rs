@@ -14,7 +14,7 @@ use fjall::{
     Snapshot,
 };
 
-use super::{CACHE_BYTES, Durability, Info, Isolation, Peer, foreign, is_empty};
+use super::{Durability, Info, Isolation, Peer, foreign, is_empty};
 
 const NAME: &str = "fjall";
 
@@ -35,8 +35,8 @@ impl Peer for FjallStore {
         use_: "optimistic transactions; durable: `PersistMode::SyncData`, relaxed: `PersistMode::Buffer`",
     };
 
-    fn open(home: &Path, durability: Durability) -> Result<Self> {
-        let db = OptimisticTxDatabase::builder(home).cache_size(CACHE_BYTES as u64).open().map_err(failed)?;
+    fn open_with(home: &Path, durability: Durability, cache: usize) -> Result<Self> {
+        let db = OptimisticTxDatabase::builder(home).cache_size(cache as u64).open().map_err(failed)?;
         let mode = match durability {
             Durability::Durable => PersistMode::SyncData,
             Durability::Relaxed => PersistMode::Buffer,

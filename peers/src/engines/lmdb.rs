@@ -37,7 +37,7 @@ impl Peer for LmdbStore {
         use_: "one writer at a time; durable: its default, relaxed: MDB_NOSYNC",
     };
 
-    fn open(home: &Path, durability: Durability) -> Result<Self> {
+    fn open_with(home: &Path, durability: Durability, _: usize) -> Result<Self> {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_readers(MOST_READERS).max_dbs(MOST_TABLES);
         if durability == Durability::Relaxed {
@@ -47,6 +47,13 @@ impl Peer for LmdbStore {
         }
         // SAFETY: nobody else touches the files: the directory is this measurement's own.
         Ok(Self(unsafe { options.open(home) }.map_err(failed)?))
+    }
+
+    fn delete_range(&self, table: &LmdbTable, start: &[u8], end: &[u8]) -> Result<()> {
+        let mut txn = self.0.write_txn().map_err(failed)?;
+        let range = (Bound::Included(start), Bound::Excluded(end));
+        table.delete_range(&mut txn, &range).map_err(failed)?;
+        txn.commit().map_err(failed)
     }
 
     fn close(self) -> Result<()> {

@@ -12,10 +12,11 @@ pub mod surrealkv;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::str::FromStr;
 
-use duramen_workloads::store::ScanRange;
+use duramen_workloads::store::{Access, Connection, ScanRange, Transaction};
 use duramen_workloads::{Error, Result, Store};
 
 /// Memory that each engine may use for its cache of pages or blocks, where it has such an option.
@@ -98,16 +99,77 @@ pub trait Peer: Store {
     const INFO: Info;
 
     /// Opens the database in the directory `home`, which exists, and makes one if there is none.
+    /// Its cache of pages or blocks has `cache` bytes, where the engine has such an option.
     ///
     /// # Errors
     /// The engine's.
-    fn open(home: &Path, durability: Durability) -> Result<Self>;
+    fn open_with(home: &Path, durability: Durability, cache: usize) -> Result<Self>;
+
+    /// Opens a database as [`Peer::open_with`] does, with the usual cache.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn open(home: &Path, durability: Durability) -> Result<Self> {
+        Self::open_with(home, durability, CACHE_BYTES)
+    }
+
+    /// Opens a database, durable, whose readers shall not hold writers up ([`Peer::read_range`]).
+    ///
+    /// # Errors
+    /// The engine's.
+    fn open_for_readers(home: &Path, cache: usize) -> Result<Self> {
+        Self::open_with(home, Durability::Durable, cache)
+    }
 
     /// Closes the database. No connection is left.
     ///
     /// # Errors
     /// The engine's.
     fn close(self) -> Result<()>;
+
+    /// Calls `visit` with all rows from `start` up to, not including, `end`, as they are at one
+    /// moment: by the means that the engine recommends for reading without holding writers up.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn read_range(&self, table: &Self::Table, start: &[u8], end: &[u8], mut visit: impl FnMut(&[u8])) -> Result<()> {
+        let mut connection = self.connect()?;
+        let mut txn = connection.begin(Access::ReadOnly)?;
+        txn.scan(table, ScanRange::new(start, end), |_, row| {
+            visit(row);
+            ControlFlow::Continue(())
+        })?;
+        txn.commit()
+    }
+
+    /// Deletes all rows from `start` up to, not including, `end`, in one transaction: by the means
+    /// that the engine has for it, or one by one.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn delete_range(&self, table: &Self::Table, start: &[u8], end: &[u8]) -> Result<()> {
+        let mut connection = self.connect()?;
+        let mut txn = connection.begin(Access::ReadWrite)?;
+        let mut keys = Vec::new();
+        txn.scan(table, ScanRange::new(start, end), |key, _| {
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        for key in keys {
+            txn.delete(table, &key)?;
+        }
+        txn.commit()
+    }
+
+    /// Makes a table of rows in the order of their keys, by the means that the engine has for
+    /// loading; `None` if it has none.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn load_sorted(&self, name: &str, rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<Option<()>> {
+        let _ = (name, rows);
+        Ok(None)
+    }
 
     /// How often the engine has made something durable, and how many bytes it has written, by its
     /// own count: for an engine that does it by other means than the C library's functions.

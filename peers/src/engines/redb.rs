@@ -15,7 +15,7 @@ use redb::{
     TableDefinition, TableError, TableHandle, WriteTransaction,
 };
 
-use super::{CACHE_BYTES, Durability, Info, Isolation, Peer, foreign, is_empty};
+use super::{Durability, Info, Isolation, Peer, foreign, is_empty};
 
 const NAME: &str = "redb";
 
@@ -42,13 +42,23 @@ impl Peer for RedbStore {
         use_: "one writer at a time; durable: `Durability::Immediate`, relaxed: `Durability::None`",
     };
 
-    fn open(home: &Path, durability: Durability) -> Result<Self> {
-        let db = Database::builder().set_cache_size(CACHE_BYTES).create(home.join("data.redb")).map_err(failed)?;
+    fn open_with(home: &Path, durability: Durability, cache: usize) -> Result<Self> {
+        let db = Database::builder().set_cache_size(cache).create(home.join("data.redb")).map_err(failed)?;
         let immediacy = match durability {
             Durability::Durable => Immediacy::Immediate,
             Durability::Relaxed => Immediacy::None,
         };
         Ok(Self { db: Arc::new(db), immediacy })
+    }
+
+    fn delete_range(&self, table: &Arc<str>, start: &[u8], end: &[u8]) -> Result<()> {
+        let mut txn = self.db.begin_write().map_err(failed)?;
+        txn.set_durability(self.immediacy).map_err(|error| foreign(NAME, false, error.to_string()))?;
+        txn.open_table(definition(table))
+            .map_err(failed)?
+            .retain_in::<&[u8], _>(start..end, |_, _| false)
+            .map_err(failed)?;
+        txn.commit().map_err(failed)
     }
 
     fn close(self) -> Result<()> {

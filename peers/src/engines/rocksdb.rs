@@ -17,7 +17,7 @@ use rocksdb::{
 };
 
 use super::prefix::{self, Number};
-use super::{CACHE_BYTES, Durability, Info, Isolation, Peer, foreign, is_empty};
+use super::{Durability, Info, Isolation, Peer, foreign, is_empty};
 
 const NAME: &str = "rocksdb";
 /// Longest wait for a lock, in milliseconds; deadlocks are found at once.
@@ -40,13 +40,13 @@ impl Peer for RocksdbStore {
     const INFO: Info =
         Info { isolation: Isolation::RowLocks, use_: "TransactionDB; durable: `WriteOptions::sync`, relaxed: without" };
 
-    fn open(home: &Path, durability: Durability) -> Result<Self> {
+    fn open_with(home: &Path, durability: Durability, cache: usize) -> Result<Self> {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_write_buffer_size(WRITE_BUFFER_BYTES);
         options.increase_parallelism(std::thread::available_parallelism().map_or(1, |n| n.get() as i32));
         let mut blocks = BlockBasedOptions::default();
-        blocks.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES));
+        blocks.set_block_cache(&Cache::new_lru_cache(cache));
         blocks.set_bloom_filter(10.0, false);
         options.set_block_based_table_factory(&blocks);
         let mut locks = TransactionDBOptions::default();

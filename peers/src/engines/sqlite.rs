@@ -18,7 +18,7 @@ use duramen_workloads::{Error, Result, Store};
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, ErrorCode, OptionalExtension, Row, params};
 
-use super::{CACHE_BYTES, Durability, Info, Isolation, Peer, foreign, is_empty};
+use super::{Durability, Info, Isolation, Peer, foreign, is_empty};
 
 const NAME: &str = "sqlite";
 /// Prepared statements that a connection keeps.
@@ -43,6 +43,7 @@ pub struct Statements {
     put: String,
     update: String,
     delete: String,
+    delete_range: String,
     /// Upwards and downwards, each without an end and with one.
     scan: [[String; 2]; 2],
 }
@@ -57,6 +58,7 @@ impl Statements {
             insert: format!("INSERT INTO \"{table}\" (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO NOTHING"),
             put: format!("INSERT INTO \"{table}\" (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v"),
             update: format!("UPDATE \"{table}\" SET v = ?2 WHERE k = ?1"),
+            delete_range: format!("DELETE FROM \"{table}\" WHERE k >= ?1 AND k < ?2"),
             delete: format!("DELETE FROM \"{table}\" WHERE k = ?1"),
             scan: ["ASC", "DESC"].map(|order| ["", " AND k < ?3"].map(|end| scan(order, end))),
         })
@@ -96,11 +98,16 @@ impl Peer for SqliteStore {
         use_: "WAL; one writing connection behind a mutex; durable: synchronous=FULL, relaxed: NORMAL",
     };
 
-    fn open(home: &Path, durability: Durability) -> Result<Self> {
+    fn open_with(home: &Path, durability: Durability, cache: usize) -> Result<Self> {
         let file = home.join("data.sqlite");
         let writer = Shared::open(&file, durability)?;
-        writer.pragma_update(None, "cache_size", -(CACHE_BYTES as i64 / 1024)).map_err(failed)?;
+        writer.pragma_update(None, "cache_size", -(cache as i64 / 1024)).map_err(failed)?;
         Ok(Self(Arc::new(Shared { file, durability, writer: Mutex::new(writer) })))
+    }
+
+    fn delete_range(&self, table: &Arc<Statements>, start: &[u8], end: &[u8]) -> Result<()> {
+        self.0.writer().execute(&table.delete_range, [start, end]).map_err(failed)?;
+        Ok(())
     }
 
     fn close(self) -> Result<()> {

@@ -15,7 +15,7 @@ use surrealkv::{Durability as Immediacy, LSMIterator, Mode, Options, ReadOptions
 use tokio::runtime::{Builder, Runtime};
 
 use super::prefix::{self, Number};
-use super::{CACHE_BYTES, Durability, Info, Isolation, Peer, foreign, is_empty};
+use super::{Durability, Info, Isolation, Peer, foreign, is_empty};
 
 const NAME: &str = "surrealkv";
 /// Threads for the engine's own tasks.
@@ -42,7 +42,7 @@ impl Peer for SurrealkvStore {
         use_: "threads that block on their commits; durable: `Durability::Immediate`, relaxed: `Durability::Eventual`",
     };
 
-    fn open(home: &Path, durability: Durability) -> Result<Self> {
+    fn open_with(home: &Path, durability: Durability, cache: usize) -> Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(RUNTIME_THREADS)
             .enable_all()
@@ -58,7 +58,7 @@ impl Peer for SurrealkvStore {
             // a second sync.
             let options = Options::new()
                 .with_path(home.to_owned())
-                .with_block_cache_capacity(CACHE_BYTES as u64)
+                .with_block_cache_capacity(cache as u64)
                 .with_wal_preallocation(true);
             TreeBuilder::with_options(options).build().map_err(failed)?
         };

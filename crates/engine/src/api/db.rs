@@ -19,7 +19,7 @@ use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY, Table}
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::txn::Txn;
 
-use duramen_types::TableId;
+use duramen_types::{TableId, span};
 
 /// An open database. Cheap to clone; shared by any number of threads.
 ///
@@ -384,6 +384,7 @@ impl Db {
         if engine.health.is_closed() {
             return Err(Error::Closed);
         }
+        let _span = span!("close", database = engine.disk.location());
         engine.versions.end_all();
         let written = engine.checkpoint_clean();
         engine.stop();

@@ -24,7 +24,7 @@ use std::path::Path;
 use duramen_io::{AlignedBuf, Disk, DiskError, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::atomic::AtomicBool;
 use duramen_sync::clock::Instant;
-use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId, planted};
+use duramen_types::{Gsn, Lsn, PAGE_SIZE, PageId, planted, span};
 use duramen_wal::{LogDevice, LogHold};
 
 use crate::api::db::Db;
@@ -89,6 +89,7 @@ impl Db {
     /// As [`Db::backup`].
     pub fn backup_to(&self, disk: &dyn Disk, mut progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
         let (engine, started) = (&**self.engine(), Instant::now());
+        let _span = span!("backup", to = disk.location());
         engine.health.check()?;
         let log = log_to_copy(engine)?;
         let _lock = disk.lock().map_err(failed)?;

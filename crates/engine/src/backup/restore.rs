@@ -19,7 +19,7 @@ use std::path::Path;
 
 use duramen_io::{AlignedBuf, Disk, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
-use duramen_types::{Gsn, LogId, PAGE_SIZE, PageId};
+use duramen_types::{Gsn, LogId, PAGE_SIZE, PageId, span};
 use duramen_wal::{LogPart, LogPieces, Pieces, WalError};
 
 use super::manifest::Manifest;
@@ -149,6 +149,7 @@ impl Restore {
     }
 
     fn run(&self, target: &dyn Disk, mut progress: impl FnMut(CopyProgress)) -> Result<RestoreReport> {
+        let _span = span!("restore", to = target.location());
         let _target = target.lock()?;
         check_target(target)?;
         let _log = self.log.as_ref().map(|log| log.lock()).transpose()?;

@@ -23,7 +23,7 @@ pub(crate) use checkpointer::Checkpointer;
 use duramen_io::Disk;
 use duramen_sync::Mutex;
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::{Gsn, Lsn, PageId, planted};
+use duramen_types::{Gsn, Lsn, PageId, planted, span};
 use duramen_wal::NewRecord;
 
 use crate::error::{Error, Result};
@@ -90,6 +90,7 @@ impl Checkpoint<'_> {
     }
 
     fn take_one(&self, standing: &mut u64, flush_before: Gsn) -> Result<()> {
+        let _span = span!("checkpoint", log_bytes = self.log.bytes_from(self.control.lock().control.redo));
         let begun = self.log.end();
         let taken = self.take_in_reservation(standing, flush_before);
         let Control { redo, logs, .. } = self.control.lock().control;

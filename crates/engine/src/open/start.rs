@@ -2,6 +2,7 @@
 
 use duramen_io::{Disk, DiskLock};
 use duramen_sync::{Arc, clock};
+use duramen_types::{event, span};
 
 use super::{in_heap, in_pcm, with_log};
 use crate::checkpoint::control::{ControlFile, SchemeId};
@@ -17,6 +18,7 @@ use crate::storage::store::Store;
 /// Brings an existing database into service. `is_new` says that this process has just created it.
 pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_new: bool) -> Result<Arc<Engine>> {
     let opening = clock::Instant::now();
+    let _span = span!("open", database = disk.location());
     let mut control_file = ControlFile::open_for_use(&*disk)?;
     if !is_new {
         control_file.resync()?;
@@ -47,7 +49,10 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_ne
         engine.generations().begin()?;
     }
     let control = engine.control.lock().control;
-    let mut report = (opened.recover)(&(Arc::clone(&engine) as _), control)?;
+    let mut report = {
+        let _span = span!("recover");
+        (opened.recover)(&(Arc::clone(&engine) as _), control)?
+    };
     engine.checkpoint_at_opening()?;
     (opened.checkpointed)();
     engine.store.pool.start_cleaner()?;
@@ -62,6 +67,7 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_ne
         .inspect_err(|_| engine.checkpointer.stop())
         .map_err(|error| Error::Io { reason: format!("cannot start the thread for redo: {error}") })?;
     report.open_micros = recovery::micros(opening);
+    event!(INFO, "open", log_bytes = report.bytes, losers = report.losers, micros = report.open_micros);
     engine.recovery.set(report).expect("recovery runs once");
     Ok(engine)
 }

@@ -293,6 +293,12 @@ impl<B: PageBytes> Node<B> {
     /// Sets `out` to the slot's key, prefix included.
     pub(crate) fn key_into(&self, slot: usize, out: &mut Vec<u8>) {
         out.clear();
+        self.append_key(slot, out);
+    }
+
+    /// Appends the slot's key to `out`.
+    #[inline]
+    pub(crate) fn append_key(&self, slot: usize, out: &mut Vec<u8>) {
         self.0.copy_into(self.field(LOWER_OFF), self.field(PREFIX_LEN), out);
         self.0.copy_into(self.slot_field(slot, CELL_OFF), self.slot_field(slot, SUFFIX_LEN), out);
     }
@@ -306,6 +312,12 @@ impl<B: PageBytes> Node<B> {
     /// Sets `out` to the slot's value.
     pub(crate) fn value_into(&self, slot: usize, out: &mut Vec<u8>) {
         out.clear();
+        self.append_value(slot, out);
+    }
+
+    /// Appends the slot's value to `out`.
+    #[inline]
+    pub(crate) fn append_value(&self, slot: usize, out: &mut Vec<u8>) {
         self.0.copy_into(self.value_off(slot), self.value_len(slot), out);
     }
 

@@ -371,7 +371,7 @@ impl Pool {
     /// and frames are easily available. The errors of the other pages appear when a thread requests
     /// those pages.
     pub(crate) fn prefetch(&self, ids: &[PageId]) {
-        const BATCH: usize = 64;
+        const BATCH: usize = 128;
         if self.frames.are_the_store() {
             return;
         }

@@ -5,7 +5,7 @@
 //! found, is what the snapshot shows of this leaf. A leaf that no transaction has changed since
 //! before the snapshot needs no look ([`Snapshot::unchanged_below`]).
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{PAGE_SIZE, planted};
@@ -52,11 +52,16 @@ pub struct Cursor<'s> {
     next: Next,
     /// A copy of the current leaf.
     leaf: Vec<u8>,
+    /// The slots of the leaf that are still to be returned, if the snapshot shows the leaf as it
+    /// is.
+    slots: Range<usize>,
+    /// What is to be returned of another leaf.
     items: Vec<Item>,
     /// The item that is returned next.
     at: usize,
     /// Older values of the leaf's records.
     older: Vec<u8>,
+    /// The key that is lent at present.
     key: Vec<u8>,
     /// The large value that is lent at present.
     large: Vec<u8>,
@@ -120,6 +125,7 @@ impl<'s> Cursor<'s> {
             upper,
             next,
             leaf: Vec::with_capacity(PAGE_SIZE),
+            slots: 0..0,
             items: Vec::new(),
             at: 0,
             older: Vec::new(),
@@ -134,26 +140,59 @@ impl<'s> Cursor<'s> {
     /// As [`Snapshot::get`].
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend")]
     pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        while self.at == self.items.len() {
-            if !self.fill()? {
-                return Ok(None);
+        let item = loop {
+            match self.take_item() {
+                Some(item) => break item,
+                None if !self.fill()? => return Ok(None),
+                None => {}
+            }
+        };
+        let is_large = item.flags.contains(SlotFlags::OVERFLOW);
+        if is_large {
+            let tree = self.tree.expect("a leaf was read");
+            match self.snapshot.overflow_value(tree, self.inline(item)) {
+                Ok(value) => self.large = value,
+                Err(error) => {
+                    self.put_back(item);
+                    return Err(error);
+                }
             }
         }
-        let item = self.items[self.at];
-        let node = Node(&self.leaf[..]);
-        let bytes = match item.older {
-            None => node.value(item.slot.into()),
+        key_of(&Node(&self.leaf[..]), item.slot.into(), &mut self.key);
+        Ok(Some((&self.key, if is_large { &self.large } else { self.inline(item) })))
+    }
+
+    /// Returns the bytes of an item that the leaf or the older values have.
+    #[inline]
+    fn inline(&self, item: Item) -> &[u8] {
+        match item.older {
+            None => Node(&self.leaf[..]).value(item.slot.into()),
             Some((start, end)) => &self.older[start as usize..end as usize],
-        };
-        let value = if item.flags.contains(SlotFlags::OVERFLOW) {
-            self.large = self.snapshot.overflow_value(self.tree.expect("a leaf was read"), bytes)?;
-            &self.large[..]
-        } else {
-            bytes
-        };
-        key_of(&node, item.slot.into(), &mut self.key);
+        }
+    }
+
+    /// Takes the next item of the current leaf.
+    #[inline]
+    fn take_item(&mut self) -> Option<Item> {
+        let node = Node(&self.leaf[..]);
+        for slot in self.slots.by_ref() {
+            let flags = node.flags(slot);
+            if !flags.contains(SlotFlags::GHOST) {
+                return Some(Item { slot: slot as u16, flags, older: None });
+            }
+        }
+        let item = *self.items.get(self.at)?;
         self.at += 1;
-        Ok(Some((&self.key, value)))
+        Some(item)
+    }
+
+    /// Makes an item that was just taken the next one again.
+    #[cold]
+    fn put_back(&mut self, item: Item) {
+        match self.at.checked_sub(1) {
+            Some(before) => self.at = before,
+            None => self.slots.start = item.slot.into(),
+        }
     }
 
     /// Reads the next leaf; returns whether there is one.
@@ -174,6 +213,7 @@ impl<'s> Cursor<'s> {
     fn read_leaf(&mut self, tree: Tree) -> Result<Next, Interrupt> {
         let Next::From { key, is_above } = &self.next else { return Ok(Next::End) };
         self.items.clear();
+        self.slots = 0..0;
         self.older.clear();
         self.leaf.clear();
         self.at = 0;
@@ -198,25 +238,24 @@ impl<'s> Cursor<'s> {
             Bound::Excluded(upper) => node.lower_bound(upper).0,
         };
         let is_unchanged = page::gsn(&self.leaf) < self.snapshot.unchanged_below();
-        for slot in start..end {
+        let changed = if is_unchanged { start..start } else { start..end };
+        for slot in changed {
             let flags = node.flags(slot);
             let mut item = Item { slot: slot as u16, flags, older: None };
-            if !is_unchanged {
-                let from = self.older.len();
-                key_of(&node, slot, &mut self.key);
-                let at = self.snapshot.gsn();
-                match engine.versions.version_at(tree.table, &self.key, at, &mut self.older) {
-                    Version::Current => {}
-                    Version::Absent => continue,
-                    Version::Value(flags) => {
-                        item.flags = flags;
-                        item.older = Some((from as u32, self.older.len() as u32));
-                    }
-                    Version::Unsettled => {
-                        reach(Probe::CommitUnsettled);
-                        self.items.clear();
-                        return Err(Interrupt::Restart);
-                    }
+            let from = self.older.len();
+            key_of(&node, slot, &mut self.key);
+            let at = self.snapshot.gsn();
+            match engine.versions.version_at(tree.table, &self.key, at, &mut self.older) {
+                Version::Current => {}
+                Version::Absent => continue,
+                Version::Value(flags) => {
+                    item.flags = flags;
+                    item.older = Some((from as u32, self.older.len() as u32));
+                }
+                Version::Unsettled => {
+                    reach(Probe::CommitUnsettled);
+                    self.items.clear();
+                    return Err(Interrupt::Restart);
                 }
             }
             if item.older.is_some() || !flags.contains(SlotFlags::GHOST) {
@@ -226,6 +265,9 @@ impl<'s> Cursor<'s> {
         if !planted!(LeafNotRevalidated) && leaf.validate().is_err() {
             self.items.clear();
             return Err(Interrupt::Restart);
+        }
+        if is_unchanged {
+            self.slots = start..end.max(start);
         }
         Ok(match (node.upper_fence(), &self.upper) {
             (None, _) => Next::End,

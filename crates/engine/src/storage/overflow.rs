@@ -155,13 +155,24 @@ impl Store {
         const AT_FIRST: usize = 1 << 20;
         let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
         let mut id = reference.head;
+        let mut read_ahead = 0;
         for place in 0..reference.pages() {
             let page = self.pool.shared(id)?;
             if !is_link(&page, reference.chain, place) {
                 return Err(broken(id, "an overflow chain links to a page that is not part of it"));
             }
             value.extend_from_slice(&page[CONTENT..CONTENT + u32_at(&page, LENGTH) as usize]);
-            id = PageId::new(u64_at(&page, NEXT));
+            let following = u64::from(page::level(&page));
+            let next = PageId::new(u64_at(&page, NEXT));
+            drop(page);
+            if read_ahead == 0 && following > 1 && next.get() + 1 == id.get() {
+                // The rest of the extent, in the order of the file.
+                let rest: Vec<PageId> = (id.get().saturating_sub(following)..id.get()).map(PageId::new).collect();
+                self.pool.prefetch(&rest);
+                read_ahead = following;
+            }
+            read_ahead = u64::saturating_sub(read_ahead, 1);
+            id = next;
         }
         if value.len() != reference.len as usize || crc32c(&value) != reference.crc || !id.is_zero() {
             return Err(broken(reference.head, "an overflow value has the wrong length or checksum"));

@@ -23,7 +23,7 @@ mod write;
 
 pub use commit::Commit;
 pub use key_range::KeyRange;
-pub use scan::Scan;
+pub use scan::{Scan, TxnCursor};
 
 use std::time::Duration;
 

@@ -26,7 +26,8 @@
 //! A scan that skips locked records reads one record at a time, locks it if the lock is free, and
 //! passes over it otherwise. It locks no gap.
 
-use std::collections::VecDeque;
+mod batch;
+
 use std::ops::Bound;
 
 use crate::sim_cost;
@@ -38,21 +39,22 @@ use duramen_types::{Gsn, planted};
 use super::Txn;
 use super::key_range::{self, KeyRange};
 use super::read::materialize;
-use crate::btree::{Direction, Neighbour, OUT_OF_ORDER, TooFar, step_down, step_up};
+use crate::btree::{Direction, OUT_OF_ORDER, TooFar, step_down, step_up};
 use crate::error::Result;
 use crate::lock::{LockId, LockMode};
 use crate::options::Isolation;
-use crate::page::{Node, PageBytes, SlotFlags};
+use crate::page::{Node, SlotFlags};
 use crate::pool::{Interrupt, Optimistic, broken};
 use crate::record::Tree;
 use crate::storage::catalog::Table;
 use crate::storage::store::Store;
+use batch::Batch;
 
 #[cfg(all(test, not(any(duramen_loom, duramen_machine))))]
 mod tests;
 
 /// The most records of one batch.
-const BATCH: usize = 64;
+const RECORDS: usize = 64;
 
 /// The records of a range, in order. Made by [`Txn::scan`] and [`Txn::scan_rev`].
 ///
@@ -68,7 +70,10 @@ pub struct Scan<'t> {
     upper: Bound<Vec<u8>>,
     /// The last key processed.
     position: Option<Vec<u8>>,
-    ready: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// The records that were read and locked last.
+    ready: Batch,
+    /// The first of them that was not returned yet.
+    at: usize,
     finished: bool,
     skips_locked: bool,
     /// Whether the records are about to be deleted: they are locked exclusively, to the end of the
@@ -80,18 +85,13 @@ pub struct Scan<'t> {
     locked: usize,
 }
 
-/// A record as its leaf has it: key, value, flags.
-type Entry = (Vec<u8>, Vec<u8>, SlotFlags);
-
-/// The result of one read of the tree.
-#[derive(Debug, Default)]
-struct Batch {
-    entries: Vec<Entry>,
-    /// The key whose gap bounds the range, if the read reached it.
-    boundary: Option<Neighbour>,
-    /// The range has no more entries behind these.
-    last: bool,
-}
+/// The records of a range, in order, lent one at a time. Made by [`Txn::cursor`] and
+/// [`Txn::cursor_rev`].
+///
+/// It copies a record once, from its leaf. The first error ends it; it leaves the transaction as an
+/// error of [`Txn::get`] would.
+#[derive(Debug)]
+pub struct TxnCursor<'t>(Scan<'t>);
 
 impl Txn {
     /// Returns the records whose keys lie in `range`, in ascending order.
@@ -116,6 +116,34 @@ impl Txn {
     /// ```
     pub fn scan(&mut self, table: &Table, range: impl KeyRange) -> Scan<'_> {
         Scan::new(self, Some(table.clone()), range, Direction::Forward)
+    }
+
+    /// Returns a cursor over the records whose keys lie in `range`, in ascending order.
+    /// [`Txn::scan`] describes which records it sees.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let stock = db.table("stock")?;
+    /// db.run(|txn| (0..10_u8).try_for_each(|item| txn.put(&stock, &[item], &[item; 100])))?;
+    ///
+    /// let mut txn = db.begin();
+    /// let mut cursor = txn.cursor(&stock, [3_u8]..);
+    /// let mut bytes = 0;
+    /// while let Some((_, value)) = cursor.next()? {
+    ///     bytes += value.len();
+    /// }
+    /// assert_eq!(bytes, 700);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cursor(&mut self, table: &Table, range: impl KeyRange) -> TxnCursor<'_> {
+        TxnCursor(self.scan(table, range))
+    }
+
+    /// Returns a cursor over the records whose keys lie in `range`, in descending order.
+    pub fn cursor_rev(&mut self, table: &Table, range: impl KeyRange) -> TxnCursor<'_> {
+        TxnCursor(self.scan_rev(table, range))
     }
 
     /// Returns the records whose keys lie in `range` and on which no other transaction has a lock,
@@ -198,11 +226,12 @@ impl<'t> Scan<'t> {
             lower,
             upper,
             position: None,
-            ready: VecDeque::new(),
+            ready: Batch::default(),
+            at: 0,
             finished: false,
             skips_locked: false,
             deletes: false,
-            batch: BATCH,
+            batch: RECORDS,
             locked: 0,
         }
     }
@@ -226,20 +255,23 @@ impl<'t> Scan<'t> {
         let mut limit = if is_escalated { usize::MAX } else { self.batch };
         let mut backoff = Backoff::new();
         let mut too_far = TooFar::new();
-        while self.ready.is_empty() && !self.finished {
+        let mut batch = std::mem::take(&mut self.ready);
+        self.at = 0;
+        loop {
+            batch.clear();
             let mut seen = Vec::new();
-            let batch = match self.direction {
-                Direction::Forward => self.look_forward(&engine.store, tree, limit, &mut seen),
-                Direction::Backward => self.look_backward(&engine.store, tree, limit, &mut seen),
+            let looked = match self.direction {
+                Direction::Forward => self.look_forward(&engine.store, tree, limit, &mut seen, &mut batch),
+                Direction::Backward => self.look_backward(&engine.store, tree, limit, &mut seen, &mut batch),
             };
-            let mut batch = match batch {
-                Ok(batch) => batch,
+            match looked {
+                Ok(()) => {}
                 Err(Interrupt::Restart) => {
                     backoff.snooze();
                     continue;
                 }
                 Err(Interrupt::Failed(error)) => return Err(error.into()),
-            };
+            }
             let mut locked = None;
             let mut momentary = Vec::new();
             if self.skips_locked {
@@ -259,7 +291,7 @@ impl<'t> Scan<'t> {
                 self.txn.parts().2.locks.saw(pre_committed);
             }
             let accepted = if unchanged {
-                self.accept(&engine.store, tree, batch)
+                self.accept(&engine.store, tree, &mut batch)
             } else {
                 momentary.extend(locked);
                 Ok(())
@@ -269,7 +301,12 @@ impl<'t> Scan<'t> {
                 engine.locks.release_one(&mut context.locks, id);
             }
             accepted?;
-            if !unchanged {
+            if unchanged {
+                if !batch.is_empty() || self.finished {
+                    self.ready = batch;
+                    return Ok(());
+                }
+            } else {
                 limit = (limit / 2).max(1);
                 backoff.snooze();
                 if self.is_serializable() && !is_escalated && too_far.is_reached(seen.len()) {
@@ -279,7 +316,6 @@ impl<'t> Scan<'t> {
                 }
             }
         }
-        Ok(())
     }
 
     /// Takes the locks that the isolation level requires; returns those to be released once the
@@ -287,7 +323,7 @@ impl<'t> Scan<'t> {
     fn lock_batch(&mut self, tree: Tree, batch: &Batch) -> Result<Vec<LockId>> {
         let (serializable, to_the_end, mode) = (self.is_serializable(), self.locks_to_the_end(), self.mode());
         let mut momentary = Vec::new();
-        for (key, _, _) in &batch.entries {
+        for key in batch.keys() {
             let record = LockId::record(tree.table, key);
             if serializable {
                 self.txn.lock(LockId::gap(tree.table, key), LockMode::Shared)?;
@@ -301,7 +337,7 @@ impl<'t> Scan<'t> {
             self.txn.lock(Txn::gap(tree, boundary.as_deref()), LockMode::Shared)?;
         }
         momentary.dedup();
-        self.locked += batch.entries.len();
+        self.locked += batch.len();
         let (engine, _, context) = self.txn.parts();
         if to_the_end && self.locked >= engine.options.lock_escalation {
             self.locked = 0;
@@ -329,10 +365,11 @@ impl<'t> Scan<'t> {
     /// Reads and locks the next records that are to be deleted, and returns their keys; none at the
     /// end of the range.
     pub(super) fn next_to_delete(&mut self) -> Result<(Option<Tree>, Vec<Vec<u8>>)> {
+        self.ready.clear();
         if !self.finished {
             self.fill()?;
         }
-        Ok((self.tree, self.ready.drain(..).map(|(key, _)| key).collect()))
+        Ok((self.tree, self.ready.keys().map(<[u8]>::to_vec).collect()))
     }
 
     /// Returns the transaction of the scan.
@@ -343,29 +380,46 @@ impl<'t> Scan<'t> {
     /// Locks the record of a batch of one, if that needs no wait, and otherwise makes it count as
     /// none. Returns a lock that is to be released if the batch must be read again.
     fn lock_if_free(&mut self, tree: Tree, batch: &mut Batch) -> Option<LockId> {
-        let (key, _, flags) = batch.entries.first_mut()?;
-        let id = LockId::record(tree.table, key);
+        let first = batch.first()?;
+        let id = LockId::record(tree.table, first.key);
         let (engine, _, context) = self.txn.parts();
         let is_new = context.locks.held(id).is_none();
-        let is_ghost = flags.contains(SlotFlags::GHOST);
+        let is_ghost = first.flags.contains(SlotFlags::GHOST);
         if is_ghost || !engine.locks.try_acquire(&mut context.locks, id, LockMode::Exclusive) {
-            *flags = SlotFlags::GHOST;
+            batch.pass_over_first();
             return None;
         }
         is_new.then_some(id)
     }
 
-    /// Accepts a validated batch and queues its records for the caller.
-    fn accept(&mut self, store: &Store, tree: Tree, batch: Batch) -> Result<()> {
+    /// Accepts a validated batch, whose records the caller gets.
+    fn accept(&mut self, store: &Store, tree: Tree, batch: &mut Batch) -> Result<()> {
         self.finished = batch.last;
-        for (key, bytes, flags) in batch.entries {
-            if !flags.contains(SlotFlags::GHOST) {
-                let value = if self.deletes { bytes } else { materialize(store, tree, &bytes, flags)? };
-                self.ready.push_back((key.clone(), value));
-            }
-            self.position = Some(key);
+        if let Some(last) = batch.last_key() {
+            let position = self.position.get_or_insert_default();
+            position.clear();
+            position.extend_from_slice(last);
         }
-        Ok(())
+        batch.drop_ghosts();
+        if self.deletes {
+            return Ok(());
+        }
+        batch.fetch_large(|reference| materialize(store, tree, reference, SlotFlags::OVERFLOW))
+    }
+
+    /// Makes sure that there is a record to return; returns `false` at the end of the range.
+    fn advance(&mut self) -> Result<bool> {
+        cost::work(sim_cost::SCAN_STEP);
+        if self.at == self.ready.len() && !self.finished {
+            let filled = self.fill();
+            if let Err(error) = self.txn.record_outcome(filled) {
+                self.finished = true;
+                self.ready.clear();
+                self.at = 0;
+                return Err(error);
+            }
+        }
+        Ok(self.at < self.ready.len())
     }
 
     fn look_forward<'s>(
@@ -374,31 +428,28 @@ impl<'t> Scan<'t> {
         tree: Tree,
         limit: usize,
         seen: &mut Vec<Optimistic<'s>>,
-    ) -> Result<Batch, Interrupt> {
+        batch: &mut Batch,
+    ) -> Result<(), Interrupt> {
         let (mut from, mut skip_equal) = match (&self.position, &self.lower) {
             (Some(position), _) => (position.clone(), true),
             (None, Bound::Included(key)) => (key.clone(), false),
             (None, Bound::Excluded(key)) => (key.clone(), true),
             (None, Bound::Unbounded) => (Vec::new(), false),
         };
-        let mut batch = Batch::default();
         loop {
             let leaf = store.leaf(tree, &from)?;
             let node = Node(leaf.page());
             let (mut slot, found) = node.lower_bound(&from);
             slot += usize::from(found && skip_equal);
-            while slot < node.slot_count() && batch.entries.len() < limit && batch.boundary.is_none() {
-                let entry = read_entry(&node, slot, !self.deletes);
-                if is_above(&entry.0, &self.upper) {
-                    batch.boundary = Some(Some(entry.0));
-                } else {
-                    batch.entries.push(entry);
+            while slot < node.slot_count() && batch.len() < limit && batch.boundary.is_none() {
+                if is_above(batch.push(&node, slot, !self.deletes), &self.upper) {
+                    batch.boundary = Some(batch.pop());
                 }
                 slot += 1;
             }
             leaf.validate()?;
-            check_order(&leaf, batch.entries.last(), |last| *last > from || *last == from && !skip_equal)?;
-            if batch.boundary.is_none() && batch.entries.is_empty() {
+            check_order(&leaf, batch.last_key(), |last| *last > from[..] || *last == from[..] && !skip_equal)?;
+            if batch.boundary.is_none() && batch.is_empty() {
                 skip_equal = false;
                 if step_up(&leaf, &mut from)? {
                     seen.push(leaf);
@@ -408,7 +459,7 @@ impl<'t> Scan<'t> {
             }
             seen.push(leaf);
             batch.last = batch.boundary.is_some();
-            return Ok(batch);
+            return Ok(());
         }
     }
 
@@ -418,8 +469,8 @@ impl<'t> Scan<'t> {
         tree: Tree,
         limit: usize,
         seen: &mut Vec<Optimistic<'s>>,
-    ) -> Result<Batch, Interrupt> {
-        let mut batch = Batch::default();
+        batch: &mut Batch,
+    ) -> Result<(), Interrupt> {
         // The scan takes entries below this key, or up to it.
         let (mut below, mut include_equal) = match (&self.position, &self.upper) {
             (Some(position), _) => (Some(position.clone()), false),
@@ -442,21 +493,19 @@ impl<'t> Scan<'t> {
                 None => node.slot_count(),
             };
             let above = slot;
-            while slot > 0 && batch.entries.len() < limit && !batch.last {
+            while slot > 0 && batch.len() < limit && !batch.last {
                 slot -= 1;
-                let entry = read_entry(&node, slot, true);
-                if is_below(&entry.0, &self.lower) {
+                if is_below(batch.push(&node, slot, true), &self.lower) {
+                    batch.pop();
                     batch.last = true;
-                } else {
-                    batch.entries.push(entry);
                 }
             }
             leaf.validate()?;
             let is_further =
-                |last: &Vec<u8>| below.as_ref().is_none_or(|key| last < key || last == key && include_equal);
-            check_order(&leaf, batch.entries.last(), is_further)?;
+                |last: &[u8]| below.as_ref().is_none_or(|key| *last < key[..] || *last == key[..] && include_equal);
+            check_order(&leaf, batch.last_key(), is_further)?;
             let mut is_passed = false;
-            if batch.entries.is_empty() && !batch.last {
+            if batch.is_empty() && !batch.last {
                 include_equal = true;
                 is_passed = step_down(&leaf, &mut below)?;
                 batch.last = !is_passed;
@@ -468,7 +517,7 @@ impl<'t> Scan<'t> {
             }
             seen.push(leaf);
             if !is_passed {
-                return Ok(batch);
+                return Ok(());
             }
         }
     }
@@ -478,39 +527,45 @@ impl Iterator for Scan<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        cost::work(sim_cost::SCAN_STEP);
-        if self.ready.is_empty() && !self.finished {
-            let filled = self.fill();
-            if let Err(error) = self.txn.record_outcome(filled) {
-                self.finished = true;
-                self.ready.clear();
-                return Some(Err(error));
+        match self.advance() {
+            Ok(false) => None,
+            Ok(true) => {
+                let record = self.ready.record(self.at);
+                self.at += 1;
+                Some(Ok((record.key.to_vec(), record.value.to_vec())))
             }
+            Err(error) => Some(Err(error)),
         }
-        self.ready.pop_front().map(Ok)
+    }
+}
+
+impl TxnCursor<'_> {
+    /// Returns the next record, or none at the end of the range.
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend")]
+    pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        let scan = &mut self.0;
+        if !scan.advance()? {
+            return Ok(None);
+        }
+        let record = scan.ready.record(scan.at);
+        scan.at += 1;
+        Ok(Some((record.key, record.value)))
     }
 }
 
 /// Returns an error if the last of the records read from a leaf does not get the scan further.
 fn check_order(
     leaf: &Optimistic<'_>,
-    last: Option<&Entry>,
-    is_further: impl FnOnce(&Vec<u8>) -> bool,
+    last: Option<&[u8]>,
+    is_further: impl FnOnce(&[u8]) -> bool,
 ) -> Result<(), Interrupt> {
     match last {
-        Some((key, _, _)) if !is_further(key) => Err(broken(leaf.id(), OUT_OF_ORDER).into()),
+        Some(key) if !is_further(key) => Err(broken(leaf.id(), OUT_OF_ORDER).into()),
         _ => Ok(()),
     }
-}
-
-fn read_entry(node: &Node<impl PageBytes>, slot: usize, with_value: bool) -> Entry {
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    node.key_into(slot, &mut key);
-    let flags = node.flags(slot);
-    if with_value {
-        node.value_into(slot, &mut value);
-    }
-    (key, value, flags)
 }
 
 fn is_above(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {

@@ -10,7 +10,7 @@
 //! in memory that is shared with it. The batch does not return before that, because the system may
 //! still read or write the buffers.
 
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind, IoSliceMut, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use std::time::Duration;
@@ -96,25 +96,74 @@ trait Transfer {
     fn len(&self) -> usize;
     fn entry(&mut self, fd: types::Fd) -> squeue::Entry;
     /// Transfers the rest after `done` bytes, blocking.
-    fn finish(&mut self, fd: BorrowedFd<'_>, done: usize) -> Result<()>;
+    fn finish(&mut self, fd: BorrowedFd<'_>, done: usize) -> std::result::Result<(), Failed>;
 }
 
-impl Transfer for (u64, &mut [u8]) {
+/// Reads that follow each other in the file: one operation of the device.
+struct ReadRun<'b> {
+    offset: u64,
+    len: usize,
+    /// The buffers, in the order of the file.
+    parts: Vec<IoSliceMut<'b>>,
+}
+
+impl<'b> ReadRun<'b> {
+    /// The largest number of bytes that are joined.
+    const JOINED: usize = 1 << 20;
+
+    /// Joins the reads that follow each other, here and in the file.
+    fn join(reads: &'b mut [(u64, &mut [u8])]) -> Vec<Self> {
+        let mut runs: Vec<Self> = Vec::with_capacity(reads.len());
+        for (offset, buf) in reads {
+            let (offset, len) = (*offset, buf.len());
+            match runs.last_mut() {
+                Some(run) if run.offset + run.len as u64 == offset && run.len + len <= Self::JOINED => {
+                    run.len += len;
+                    run.parts.push(IoSliceMut::new(buf));
+                }
+                _ => runs.push(Self { offset, len, parts: vec![IoSliceMut::new(buf)] }),
+            }
+        }
+        runs
+    }
+}
+
+impl Transfer for ReadRun<'_> {
     fn offset(&self) -> u64 {
-        self.0
+        self.offset
     }
 
     fn len(&self) -> usize {
-        self.1.len()
+        self.len
     }
 
     fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
-        let len = self.1.len().min(MAX_TRANSFER) as u32;
-        opcode::Read::new(fd, self.1.as_mut_ptr(), len).offset(self.0).build()
+        match &mut self.parts[..] {
+            [only] => {
+                let len = only.len().min(MAX_TRANSFER) as u32;
+                opcode::Read::new(fd, only.as_mut_ptr(), len).offset(self.offset).build()
+            }
+            // An `IoSliceMut` is an `iovec` by contract.
+            parts => {
+                let count = parts.len() as u32;
+                opcode::Readv::new(fd, parts.as_mut_ptr().cast(), count).offset(self.offset).build()
+            }
+        }
     }
 
-    fn finish(&mut self, fd: BorrowedFd<'_>, done: usize) -> Result<()> {
-        sys::read_all(fd, &mut self.1[done..], self.0 + done as u64)
+    fn finish(&mut self, fd: BorrowedFd<'_>, mut done: usize) -> std::result::Result<(), Failed> {
+        let mut offset = self.offset;
+        for part in &mut self.parts {
+            let (len, skip) = (part.len(), done.min(part.len()));
+            sys::read_all(fd, &mut part[skip..], offset + skip as u64).map_err(|error| Failed {
+                offset,
+                len,
+                error,
+            })?;
+            offset += len as u64;
+            done -= skip;
+        }
+        Ok(())
     }
 }
 
@@ -132,8 +181,9 @@ impl Transfer for (u64, &[u8]) {
         opcode::Write::new(fd, self.1.as_ptr(), len).offset(self.0).build()
     }
 
-    fn finish(&mut self, fd: BorrowedFd<'_>, done: usize) -> Result<()> {
+    fn finish(&mut self, fd: BorrowedFd<'_>, done: usize) -> std::result::Result<(), Failed> {
         sys::write_all(fd, &[&self.1[done..]], self.0 + done as u64, Durability::Later)
+            .map_err(|error| fail(self, error))
     }
 }
 
@@ -152,7 +202,8 @@ impl RingPool {
         let ring = IoUring::new(DEPTH)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        if !(probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE)) {
+        let needed = [opcode::Read::CODE, opcode::Readv::CODE, opcode::Write::CODE];
+        if !needed.iter().all(|operation| probe.is_supported(*operation)) {
             return Err(ErrorKind::Unsupported.into());
         }
         Ok(Self { idle: Mutex::new(vec![ring]) })
@@ -160,7 +211,7 @@ impl RingPool {
 
     /// Fills every buffer.
     pub(super) fn read(&self, fd: BorrowedFd<'_>, reads: &mut [(u64, &mut [u8])]) -> std::result::Result<(), Failed> {
-        self.run(fd, reads)
+        self.run(fd, &mut ReadRun::join(reads))
     }
 
     /// Writes every buffer. After a failure any of the others may have been written or not.
@@ -186,7 +237,7 @@ fn fail<T: Transfer>(transfer: &T, error: Error) -> Failed {
 }
 
 fn finish_all<T: Transfer>(fd: BorrowedFd<'_>, batch: &mut [T]) -> std::result::Result<(), Failed> {
-    batch.iter_mut().try_for_each(|transfer| transfer.finish(fd, 0).map_err(|error| fail(transfer, error)))
+    batch.iter_mut().try_for_each(|transfer| transfer.finish(fd, 0))
 }
 
 /// Runs a batch; returns whether the ring can be reused, too. In success as in failure nothing is
@@ -202,9 +253,9 @@ fn run_on<T: Transfer>(
     while in_flight > 0 || (is_usable && next < batch.len() && outcome.is_ok()) {
         while is_usable && next < batch.len() && in_flight < DEPTH as usize && outcome.is_ok() {
             let entry = batch[next].entry(types::Fd(fd.as_raw_fd())).user_data(next as u64);
-            // SAFETY: `batch` borrows the entry's buffer until this function returns, which happens
-            // when the entry's completion has been taken, or with a ring that is not used again;
-            // the descriptor is borrowed as long.
+            // SAFETY: `batch` borrows the entry's buffers until this function returns, which
+            // happens when the entry's completion has been taken, or with a ring that is not used
+            // again; the descriptor is borrowed as long.
             unsafe { ring.push(&entry) };
             next += 1;
             in_flight += 1;
@@ -240,12 +291,8 @@ fn run_on<T: Transfer>(
         }
     }
     unfinished.extend((next..batch.len()).map(|index| (index, 0)));
-    let finished = outcome.and_then(|()| {
-        unfinished.into_iter().try_for_each(|(index, done)| {
-            let transfer = &mut batch[index];
-            transfer.finish(fd, done).map_err(|error| fail(transfer, error))
-        })
-    });
+    let finished =
+        outcome.and_then(|()| unfinished.into_iter().try_for_each(|(index, done)| batch[index].finish(fd, done)));
     (finished, is_usable)
 }
 

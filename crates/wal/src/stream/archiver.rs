@@ -1,6 +1,7 @@
 //! The archiving of an open log: see [`crate::segments::archive`].
 
 use duramen_sync::thread;
+use duramen_types::{event, span};
 
 use crate::error::WalError;
 use crate::segments::archive::{Archiver, LOOK, RETRY};
@@ -33,7 +34,10 @@ impl StreamInner {
     /// returns whether the copy has succeeded.
     pub(crate) fn archive_next(&self) -> bool {
         let Some(archiver) = &self.archiver else { return true };
-        let copied = archiver.copy_next();
+        let copied = {
+            let _span = span!("archive");
+            archiver.copy_next()
+        };
         match copied {
             Ok(()) => {
                 self.segments.retention.archive_failed(None);
@@ -49,6 +53,7 @@ impl StreamInner {
 
     /// Notes why the next segment cannot be archived at present.
     pub(crate) fn cannot_archive(&self, reason: WalError) {
+        event!(WARN, "cannot archive the log at present", reason = reason);
         self.segments.retention.archive_failed(Some(reason.to_string()));
         if let Some(archiver) = &self.archiver {
             archiver.fail(reason);

@@ -109,11 +109,11 @@ impl Transaction for DuramenTransaction {
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         let bounds = (Bound::Included(range.start), range.end.map_or(Bound::Unbounded, Bound::Excluded));
-        let scan = if range.backward { self.0.scan_rev(table, bounds) } else { self.0.scan(table, bounds) };
-        for entry in scan.take(range.limit) {
-            let (key, row) = entry?;
-            if visit(&key, &row).is_break() {
-                break;
+        let mut cursor = if range.backward { self.0.cursor_rev(table, bounds) } else { self.0.cursor(table, bounds) };
+        for _ in 0..range.limit {
+            match cursor.next()? {
+                Some((key, row)) if visit(key, row).is_continue() => {}
+                _ => break,
             }
         }
         Ok(())
