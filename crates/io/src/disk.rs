@@ -190,6 +190,16 @@ pub trait File: Send + Sync + fmt::Debug {
     /// shrinks the file.
     fn allocate(&self, len: u64) -> Result<()>;
 
+    /// Extends the file as [`File::allocate`] does, but may leave it to the first write of each
+    /// block to make the block a written one in the file system, which then costs more. For files
+    /// whose new parts are written in large batches.
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
+    fn reserve(&self, len: u64) -> Result<()> {
+        self.allocate(len)
+    }
+
     /// Cuts or extends (with a hole) the file to exactly `len` bytes. Durable after [`File::sync`].
     fn set_len(&self, len: u64) -> Result<()>;
 

@@ -140,6 +140,10 @@ impl<B: Before> File for LayerFile<B> {
         self.inner.allocate(len)
     }
 
+    fn reserve(&self, len: u64) -> Result<()> {
+        self.inner.reserve(len)
+    }
+
     fn set_len(&self, len: u64) -> Result<()> {
         self.inner.set_len(len)
     }

@@ -100,7 +100,9 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::IgnorePageGsn => vec![Crash("checkpoints"), Crash("steal"), Crash("recycle"), Crash("merges")],
         Bug::CheckpointForgetsDirtyPages => vec![Crash("checkpoints"), Crash("recycle"), Crash("interleaved")],
         Bug::CheckpointForgetsTransactions => vec![Crash("interleaved"), Crash("checkpoints"), Crash("steal")],
-        Bug::SkipDoubleWrite => vec![Crash("checkpoints"), Crash("steal"), Crash("recycle")],
+        Bug::SkipDoubleWrite | Bug::WrittenPageTakenForNew => {
+            vec![Crash("checkpoints"), Crash("steal"), Crash("recycle")]
+        }
         Bug::SkipDataSync => vec![Crash("checkpoints"), Crash("recycle"), Crash("steal"), Crash("reopens")],
         Bug::RecycleTooEarly => vec![Crash("recycle"), Crash("checkpoints"), Crash("interleaved")],
         Bug::SkipGapLock | Bug::SkipReadLock => vec![Programs, Lists],

@@ -114,6 +114,8 @@ bugs! {
         CheckpointForgetsTransactions,
         /// The double-write area is not used before pages are written in place.
         SkipDoubleWrite,
+        /// A page that the data file has gets no copy in the double-write area, as if it were new.
+        WrittenPageTakenForNew,
         /// Pages are taken for clean before the data file is synced.
         SkipDataSync,
         /// Log segments are recycled that recovery would still need.

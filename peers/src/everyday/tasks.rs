@@ -71,7 +71,7 @@ fn run<P: Peer>(home: &Path, rows: u64) -> Outcome<Vec<Figure>> {
     // Less memory than data.
     let store = P::open_for_readers(&home, (rows as usize * ROW / 3).max(2 << 20))?;
     let table = store.table("rows")?;
-    update(&store, &table, rows / 2, "the same with memory for a third", &mut add)?;
+    update(&store, &table, rows / 2, "batches with memory for a third", &mut add)?;
     drop(table);
     store.close()?;
     Ok(figures)
@@ -228,7 +228,7 @@ fn update<P: Peer>(store: &P, table: &P::Table, rows: u64, name: &str, add: Add<
     }
     let rate = (BATCHES * UPDATED) as f64 / begin.elapsed().as_secs_f64() / 1e3;
     add(name, "k rows/s", Some(rate));
-    add("the worst of these batches", "ms", Some(millis(worst)));
+    add(&format!("{name}: the worst batch"), "ms", Some(millis(worst)));
     Ok(())
 }
 

@@ -46,6 +46,18 @@ impl Batch {
         })
     }
 
+    /// Returns a batch of those of the pages that `wanted` returns true for.
+    pub(super) fn only(&self, wanted: impl Fn(PageId) -> bool) -> Self {
+        let mut part = Self::new();
+        self.sealed().filter(|(id, _)| wanted(*id)).for_each(|(id, page)| part.push(id, page));
+        part
+    }
+
+    /// Returns the pages' ids.
+    pub(super) fn ids(&self) -> &[PageId] {
+        &self.ids
+    }
+
     /// Empties the batch.
     pub(crate) fn clear(&mut self) {
         self.ids.clear();

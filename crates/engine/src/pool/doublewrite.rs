@@ -7,6 +7,8 @@
 //! is whole in the area, because the pool reuses the area only when the batch is durable in place.
 //! If the area itself is torn, no page of the batch was touched in place.
 //!
+//! A page that the data file has never had needs no copy (`new_pages`).
+//!
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `DURADBLW` |
@@ -22,8 +24,8 @@
 //! All numbers are little-endian. The file grows to the largest batch that was written; on a full
 //! disk, a batch that has no space is written in parts. The area is valid when magic, version, page
 //! size, count and CRC fit; an invalid area is ignored. The pages of a valid area are always the
-//! last ones that were written in place: a later write of any page would have replaced the area. In
-//! version 1, the ids began at offset 24 and there was no stamp.
+//! last ones that were written in place, except for new pages: a later write of any other page
+//! would have replaced the area. In version 1, the ids began at offset 24 and there was no stamp.
 //!
 //! # Whether a copy is used
 //! Opening reads the area only if the database was not closed in order and the area has the
@@ -160,6 +162,12 @@ impl FoundArea {
         let mut bytes = AlignedBuf::zeroed(PAGES + count * PAGE_SIZE);
         file.read_at(&mut bytes, 0)?;
         Ok((crc32c(&bytes[CHECKED..]) == u32_at(&bytes, CRC)).then_some(Self { bytes }))
+    }
+
+    /// Returns the number of pages in the area.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        u32_at(&self.bytes, CHECKED) as usize
     }
 
     fn is_stamped(&self) -> bool {

@@ -15,6 +15,7 @@ use super::batch::Batch;
 use super::doublewrite::Area;
 use super::error::Damage;
 use super::growth::Growth;
+use super::new_pages::NewPages;
 use super::page_store::{PageStore, PageWriter, WalRule};
 use super::versions::Versions;
 use super::{PoolError, Stamp};
@@ -26,14 +27,21 @@ pub(crate) struct FilePages {
     /// The database whose pages these are.
     database: DatabaseTag,
     growth: Growth,
-    /// The double-write area, unless a store above keeps pages until they are durable in place.
-    /// Locked while pages are written there and in place.
-    area: Mutex<Option<Area>>,
+    /// Locked while pages are written.
+    writing: Mutex<Writing>,
     /// The lowest version that each page can have on disk, if versions are tracked.
     versions: Option<Versions>,
     /// End of the log when this value was made: no page that was on disk then is newer.
     log_end: Gsn,
     wal_rule: Arc<dyn WalRule>,
+}
+
+/// What a thread that writes pages works with.
+struct Writing {
+    /// The double-write area, unless a store above keeps pages until they are durable in place.
+    area: Option<Area>,
+    /// The pages that need no area.
+    new: NewPages,
 }
 
 impl FilePages {
@@ -50,9 +58,11 @@ impl FilePages {
         versions: Option<Versions>,
         wal_rule: Arc<dyn WalRule>,
     ) -> Result<Self, PoolError> {
+        let len = data.len()?;
+        let new = NewPages::new(len.div_ceil(PAGE_SIZE as u64));
         Ok(Self {
-            area: Mutex::new(doublewrite.map(Area::new).transpose()?),
-            growth: Growth::new(data.len()?),
+            writing: Mutex::new(Writing { area: doublewrite.map(Area::new).transpose()?, new }),
+            growth: Growth::new(len),
             versions,
             log_end: wal_rule.end(),
             data,
@@ -62,16 +72,22 @@ impl FilePages {
     }
 
     /// Writes pages for which the area has space.
-    fn write_at_once(&self, area: Option<&Area>, batch: &mut Batch) -> Result<(), PoolError> {
-        if let Some(area) = area
+    fn write_at_once(&self, writing: &mut Writing, batch: &mut Batch) -> Result<(), PoolError> {
+        if let Some(area) = &writing.area
             && !planted!(SkipDoubleWrite)
         {
-            area.write(batch)?;
+            let needed = batch.ids().iter().filter(|id| !writing.new.has(**id)).count();
+            if needed == batch.len() {
+                area.write(batch)?;
+            } else if needed > 0 {
+                area.write(&mut batch.only(|id| !writing.new.has(id)))?;
+            }
         }
         self.data.write_batch(&batch.in_place())?;
         if !planted!(SkipDataSync) {
             self.data.sync()?;
         }
+        writing.new.note_written(batch.ids());
         Ok(())
     }
 
@@ -174,9 +190,9 @@ impl PageStore for FilePages {
     }
 
     fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
-        let mut area = self.area.lock();
+        let mut writing = self.writing.lock();
         stamp.write(&*self.data)?;
-        area.as_mut().map_or(Ok(()), |area| area.set_stamp(stamp))
+        writing.area.as_mut().map_or(Ok(()), |area| area.set_stamp(stamp))
     }
 
     fn verify_name(&self) -> Result<(), PoolError> {
@@ -195,15 +211,15 @@ impl PageWriter for FilePages {
 
     fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
         batch.seal(self.database);
-        let mut area = self.area.lock();
-        let room = area.as_mut().map_or(Ok(batch.len()), |area| area.make_room(batch.len()))?;
+        let mut writing = self.writing.lock();
+        let room = writing.area.as_mut().map_or(Ok(batch.len()), |area| area.make_room(batch.len()))?;
         if batch.len() <= room {
-            self.write_at_once(area.as_ref(), batch)?;
+            self.write_at_once(&mut writing, batch)?;
         } else {
             reach(Probe::BatchInParts);
-            batch.parts(room).try_for_each(|mut part| self.write_at_once(area.as_ref(), &mut part))?;
+            batch.parts(room).try_for_each(|mut part| self.write_at_once(&mut writing, &mut part))?;
         }
-        drop(area);
+        drop(writing);
         self.note_versions(batch.pages());
         Ok(())
     }
@@ -221,7 +237,7 @@ impl PageWriter for FilePages {
             }
             again += 1;
             {
-                let _nobody_writes = self.area.lock();
+                let _nobody_writes = self.writing.lock();
                 self.data.read_at(page, offset(id))?;
             }
             self.is_whole(page, id).map_err(|defect| self.corrupt(id, Damage::Other, defect.to_string()))?;

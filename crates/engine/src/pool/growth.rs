@@ -55,10 +55,10 @@ impl Growth {
         let whole = reserved - reserved % PAGE_SIZE as u64;
         let step = (whole / 2).next_multiple_of(PAGE_SIZE as u64).clamp(LEAST_STEP, STEP);
         let generous = needed.max(whole + step);
-        let grown = match data.allocate(generous) {
+        let grown = match data.reserve(generous) {
             Ok(()) => generous,
             Err(error) if error.is_full() && generous > needed => {
-                data.allocate(needed)?;
+                data.reserve(needed)?;
                 needed
             }
             Err(error) => return Err(error),

@@ -189,6 +189,20 @@ impl File for RealFile {
             .map_err(|error| self.error(format!("allocate {len} bytes for"), &error))
     }
 
+    fn reserve(&self, len: u64) -> Result<()> {
+        self.disk.check_process("reserve space for", &self.path)?;
+        let len = len.next_multiple_of(BLOCK_SIZE as u64);
+        let reserved = self.length().and_then(|old| match old < len {
+            true => sys::reserve(self.file.as_fd(), old..len),
+            false => Ok(()),
+        });
+        match reserved {
+            Err(error) if sys::is_unsupported(&error) => self.extend_with_zeros(len),
+            other => other,
+        }
+        .map_err(|error| self.error(format!("reserve {len} bytes for"), &error))
+    }
+
     fn set_len(&self, len: u64) -> Result<()> {
         self.disk.check_process("set the length of", &self.path)?;
         self.file.set_len(len).map_err(|error| self.error(format!("set the length to {len} of"), &error))

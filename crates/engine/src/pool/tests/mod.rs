@@ -166,6 +166,14 @@ impl<D: Disk> Fixture<D> {
         }
     }
 
+    /// Writes pages to the store a first and a second time. Their counters are 1.
+    fn create_and_write_twice(&self, count: u64) {
+        self.create_pages(count);
+        self.pool.flush_all().unwrap();
+        (1..=count).for_each(|raw| self.increment(PageId::new(raw)).unwrap());
+        self.pool.flush_all().unwrap();
+    }
+
     fn create(&self, id: PageId) -> Result<(), PoolError> {
         let mut guard = self.pool.create(id)?;
         guard.prepare();
