@@ -259,10 +259,10 @@ const PCM_BASIC_PAGES: usize = 140;
 const STAYING_RING: u64 = 8 << 20;
 
 /// Bytes of a heap: images of it are copied often.
-const HEAP_BYTES: u64 = 6 << 20;
+const HEAP_BYTES: u64 = 7 << 20;
 
-/// Bytes of its journals: some scripts have long transactions.
-const JOURNAL_BYTES: u64 = 3 << 20;
+/// Bytes of its journals: some scripts have long transactions, and some have nineteen at a time.
+const JOURNAL_BYTES: u64 = 4 << 20;
 
 /// Batches that end often: scripts have short transactions. Their log makes the heap longer.
 const BATCHES: BatchOptions =

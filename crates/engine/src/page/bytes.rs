@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 use duramen_sync::page_trace;
 use duramen_types::PAGE_SIZE;
@@ -292,12 +293,29 @@ impl PageBytes for OptimisticPage<'_> {
     fn copy_into(&self, off: usize, len: usize, out: &mut Vec<u8>) {
         let off = off.min(PAGE_SIZE);
         let len = len.min(PAGE_SIZE - off);
-        let start = out.len();
-        out.resize(start + len, 0);
-        let mut at = off;
-        for chunk in out[start..].chunks_mut(8) {
-            chunk.copy_from_slice(&self.u64_at(at).to_le_bytes()[..chunk.len()]);
-            at += 8;
+        let filled = out.len();
+        out.reserve(len);
+        let (chunks, tail) = out.spare_capacity_mut()[..len].as_chunks_mut::<8>();
+        let initialized = |bytes: u64| bytes.to_le_bytes().map(MaybeUninit::new);
+        let first = off / 8;
+        if off.is_multiple_of(8) {
+            for (index, chunk) in (first..).zip(&mut *chunks) {
+                *chunk = initialized(self.word(index));
+            }
+        } else {
+            // Each word is read once, and its two parts go to two chunks.
+            let shift = 8 * (off % 8);
+            let mut word = self.word(first);
+            for (index, chunk) in (first + 1..).zip(&mut *chunks) {
+                let next = self.word(index);
+                *chunk = initialized(word >> shift | next << (64 - shift));
+                word = next;
+            }
         }
+        let rest = initialized(self.u64_at(off + 8 * chunks.len()));
+        tail.copy_from_slice(&rest[..tail.len()]);
+        // SAFETY: the bytes were reserved, and the chunks and the tail, which are all of them, have
+        // been written.
+        unsafe { out.set_len(filled + len) };
     }
 }

@@ -356,7 +356,7 @@ proptest! {
     fn both_kinds_of_bytes_agree(
         seed: u64,
         off in 0..PAGE_SIZE + 20,
-        len in 0usize..100,
+        len in prop_oneof![0usize..100, 0..PAGE_SIZE + 20],
         key_len in 0usize..100,
         change in proptest::option::of(0usize..100),
     ) {
