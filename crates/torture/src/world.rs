@@ -259,7 +259,7 @@ const PCM_BASIC_PAGES: usize = 140;
 const STAYING_RING: u64 = 8 << 20;
 
 /// Bytes of a heap: images of it are copied often.
-const HEAP_BYTES: u64 = 7 << 20;
+const HEAP_BYTES: u64 = 8 << 20;
 
 /// Bytes of its journals: some scripts have long transactions, and some have nineteen at a time.
 const JOURNAL_BYTES: u64 = 4 << 20;
