@@ -48,6 +48,18 @@ struct Medians<'c> {
     audit: &'c str,
 }
 
+/// The median; not a number if there are no values.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
 impl Cell {
     pub(crate) fn new(engine: Engine, clients: u32) -> Self {
         Self { engine, clients, runs: Vec::new(), failures: Vec::new() }
@@ -67,14 +79,7 @@ impl Cell {
     }
 
     fn median(&self, of: impl Fn(&Measurement) -> f64) -> f64 {
-        let mut values: Vec<f64> = self.runs.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        match values.len() {
-            0 => f64::NAN,
-            odd if odd % 2 == 1 => values[middle],
-            _ => f64::midpoint(values[middle - 1], values[middle]),
-        }
+        median(self.runs.iter().map(of))
     }
 
     fn medians(&self) -> Option<Medians<'_>> {

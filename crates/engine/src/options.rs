@@ -268,11 +268,11 @@ pub struct Options {
     /// commit records also carry the time of the commit.
     pub archive: Option<Archive>,
     /// The time in which a crashed database should open; `None` (default) is 1 second
-    /// ([`Options::RECOVERY_TARGET`]), the least is 10 milliseconds. Checkpoints are taken
-    /// so often that recovery finds no more log than it reads and redoes in that time, assumed to
-    /// be 256 MiB a second, and half of that with a page tier, whose slots are read as well. A
-    /// shorter time means that pages are written more often. The end of a long transaction that
-    /// has to be rolled back, and a disk too slow for the load, may make it longer.
+    /// ([`Options::RECOVERY_TARGET`]), the least is 10 milliseconds. Checkpoints are taken so often
+    /// that recovery finds no more log than it reads and redoes in that time, assumed to be 256 MiB
+    /// a second, and half of that with a page tier, whose slots are read as well. A shorter time
+    /// means that pages are written more often. A long transaction that has to be rolled back, and
+    /// a disk too slow for the load, may make the opening longer.
     pub recovery_target: Option<Duration>,
     /// Instead of [`Options::recovery_target`]: the log growth in bytes after which a checkpoint is
     /// taken, at most half of [`Options::log_max_bytes`]. With several logs, a checkpoint is taken

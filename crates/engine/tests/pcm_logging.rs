@@ -495,6 +495,7 @@ fn what_needs_a_log_is_refused_before_anything_is_made() {
         ("cleaner_pages_per_second", Options { cleaner_pages_per_second: Some(5), ..good.clone() }),
         ("dirty_pages", Options { dirty_pages: Some(100), ..good.clone() }),
         ("checkpoint_bytes", Options { checkpoint_bytes: Some(1 << 20), ..good.clone() }),
+        ("recovery_target", Options { recovery_target: Some(Options::RECOVERY_TARGET), ..good.clone() }),
         ("log", Options { log_max_bytes: 1 << 30, ..good.clone() }),
         ("group_commit", Options { group_commit_transactions: 5, ..good.clone() }),
         ("recovery_threads", Options { recovery_threads: Some(2), ..good.clone() }),

@@ -18,6 +18,9 @@ const BANDWIDTH: u64 = 1_500_000_000;
 /// what the memory takes in 20 ms: the period ends a batch, and not its size.
 const BATCH_LOG: u64 = 64 << 20;
 
+/// Bytes of log between two checkpoints where pages are flushed lazily.
+const LAZY_CHECKPOINT: u64 = 256 << 20;
+
 /// How long batches last, unless an experiment chooses: the engine's default.
 pub(crate) const PERIOD: Duration = Duration::from_millis(5);
 
@@ -150,7 +153,7 @@ impl Contender {
         match self.way {
             Way::DiskReplacement { dirty_pages } => Options {
                 dirty_pages,
-                checkpoint_bytes: dirty_pages.map(|_| sizes.checkpoint),
+                checkpoint_bytes: Some(dirty_pages.map_or(LAZY_CHECKPOINT, |_| sizes.checkpoint)),
                 log_segment_bytes: 16 << 20,
                 ..usual
             },

@@ -12,6 +12,7 @@ use duramen_peers::engines::Engine;
 
 use crate::args::EverydayArgs;
 use crate::measure::Outcome;
+use crate::report;
 use tasks::Figure;
 
 /// Measures what `args` say. False when a measurement failed.
@@ -70,10 +71,8 @@ fn child(engine: Engine, rows: u64, home: &Path) -> Outcome<Vec<Figure>> {
 /// The median of each figure of several runs.
 fn median(runs: &[Vec<Figure>]) -> Vec<Figure> {
     let of = |name: &str| {
-        let mut values: Vec<f64> =
-            runs.iter().flatten().filter(|figure| figure.name == name).filter_map(|figure| figure.value).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
+        let values = runs.iter().flatten().filter(|figure| figure.name == name).filter_map(|figure| figure.value);
+        Some(report::median(values)).filter(|median| !median.is_nan())
     };
     runs[0].iter().map(|figure| Figure { value: of(&figure.name), ..figure.clone() }).collect()
 }

@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use duramen_peers::engines::{CACHE_BYTES, Peer, Visit};
+use duramen_peers::engines::{CACHE_BYTES, Durability, Peer, Visit};
+use duramen_sync::SplitMix64;
 use duramen_workloads::store::{Access, Connection, ScanRange, Transaction};
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +88,7 @@ fn directory(home: &Path, name: &str) -> Outcome<std::path::PathBuf> {
 
 fn create<P: Peer>(home: &Path, add: Add<'_>) -> Outcome<()> {
     let (memory, begin) = (resident()?, Instant::now());
-    let store = P::open_with(home, duramen_peers::engines::Durability::Durable, CACHE_BYTES)?;
+    let store = P::open(home, Durability::Durable)?;
     let table = store.make_table("rows")?;
     let mut connection = store.connect()?;
     let mut txn = connection.begin(Access::ReadWrite)?;
@@ -101,7 +102,7 @@ fn create<P: Peer>(home: &Path, add: Add<'_>) -> Outcome<()> {
 }
 
 fn load<P: Peer>(home: &Path, rows: u64, add: Add<'_>) -> Outcome<()> {
-    let store = P::open_with(home, duramen_peers::engines::Durability::Durable, CACHE_BYTES)?;
+    let store = P::open(home, Durability::Durable)?;
     let table = store.make_table("rows")?;
     let mut connection = store.connect()?;
     let (before, own) = (Counts::now(), store.own_counts());
@@ -130,7 +131,7 @@ fn load<P: Peer>(home: &Path, rows: u64, add: Add<'_>) -> Outcome<()> {
 }
 
 fn bulk<P: Peer>(home: &Path, rows: u64, add: Add<'_>) -> Outcome<()> {
-    let store = P::open_with(home, duramen_peers::engines::Durability::Durable, CACHE_BYTES)?;
+    let store = P::open(home, Durability::Durable)?;
     let own = store.own_counts();
     let begin = Instant::now();
     let loaded = store.load_sorted("rows", (0..rows).map(|n| (key(n).to_vec(), row(n).to_vec())))?;
@@ -176,7 +177,7 @@ fn read<P: Peer>(store: &P, table: &P::Table, rows: u64, add: Add<'_>) -> Outcom
     add("reading all rows", "M rows/s", Some(rows as f64 / best[0] / 1e6));
     add("reading all rows, two threads", "M rows/s", Some(rows as f64 / best[1] / 1e6));
 
-    let mut random = Random(1);
+    let mut random = SplitMix64::new(1);
     for (length, times) in [(100, 10_000_u64), (10_000, 200)] {
         let length = length.min(rows / 2);
         let begin = Instant::now();
@@ -215,7 +216,7 @@ fn read<P: Peer>(store: &P, table: &P::Table, rows: u64, add: Add<'_>) -> Outcom
 fn update<P: Peer>(store: &P, table: &P::Table, rows: u64, name: &str, add: Add<'_>) -> Outcome<()> {
     const BATCHES: u64 = 1_000;
     let mut connection = store.connect()?;
-    let mut random = Random(2);
+    let mut random = SplitMix64::new(2);
     let (begin, mut worst) = (Instant::now(), Duration::ZERO);
     for batch in 0..BATCHES {
         let begin = Instant::now();
@@ -289,29 +290,12 @@ fn key(n: u64) -> [u8; KEY] {
 
 /// A row that does not compress well.
 fn row(n: u64) -> [u8; ROW] {
-    let mut random = Random(n);
+    let mut random = SplitMix64::new(n);
     let mut row = [0; ROW];
     for part in row.chunks_mut(8) {
-        part.copy_from_slice(&random.next().to_le_bytes()[..part.len()]);
+        part.copy_from_slice(&random.bits().to_le_bytes()[..part.len()]);
     }
     row
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
 }
 
 /// Resident memory of this process, in KiB.

@@ -5,8 +5,9 @@ use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::{PAGE_SIZE, PageId};
 
-/// The file grows by at most this many bytes at once. This keeps a device busy for about a
-/// millisecond, and commits wait for it. A small file grows by a half.
+/// The file grows by at most this many bytes at once. Where a file system cannot reserve space and
+/// zeros are written instead, this keeps a device busy for about a millisecond, and commits wait
+/// for it. A small file grows by a half.
 const STEP: u64 = 1 << 20;
 const LEAST_STEP: u64 = 128 << 10;
 
