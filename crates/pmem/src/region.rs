@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use duramen_sync::{cost, word};
+use duramen_sync::{cost, prefetch, word};
 
 use crate::crash::{Recorder, SimMemory};
 use crate::domain::Domain;
@@ -226,7 +226,7 @@ impl Region {
             model.read();
         }
         if to.len() >= PREFETCHED {
-            for_each_line(data, to.len(), instructions::prefetch);
+            for_each_line(data, to.len(), prefetch);
         }
         let mut to = to;
         let mut start = range.start;

@@ -29,6 +29,7 @@
 //! | `stripe`, `references` | shared state in shards, of which each thread uses mostly one; reference counts kept in such shards |
 //! | `clock`, `chance`, `split_mix` | time; random numbers and thread numbers; a generator with fixed sequences |
 //! | `plain_cell`, `word` | shared plain memory that models can watch; words of mapped memory |
+//! | `prefetch` | requests for cache lines that will be read |
 //! | `process` | recognizing a forked child |
 //! | `nesting` | how often a thread has entered what it may enter again |
 //! | `page_trace` | which pages are visited, and which of their lines; empty except in the trace build |
@@ -54,6 +55,7 @@ pub mod page_trace;
 pub mod parallel;
 #[cfg(not(duramen_loom))]
 mod plain_cell;
+mod prefetch;
 pub mod probe;
 mod process;
 mod references;
@@ -66,6 +68,7 @@ pub mod word;
 pub use backoff::{Backoff, Retry, stagger};
 pub use crossbeam_utils::CachePadded;
 pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, cell, cpu, thread};
+pub use prefetch::prefetch;
 pub use process::Process;
 pub use references::{Reference, References};
 pub use split_mix::SplitMix64;

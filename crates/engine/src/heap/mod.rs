@@ -234,8 +234,20 @@ impl Heap {
 
     /// Stores a part of a page.
     pub(crate) fn store_page(&self, page: PageId, offset: usize, bytes: &[u8]) {
+        self.store(self.place_in(page, offset), &[bytes]);
+    }
+
+    /// Stores whole lines of a page that is not read soon from the heap, as [`Heap::store_page`]
+    /// does.
+    #[inline]
+    pub(crate) fn stream_page(&self, page: PageId, offset: usize, bytes: &[u8]) {
+        self.stream(self.place_in(page, offset), bytes);
+    }
+
+    #[inline]
+    fn place_in(&self, page: PageId, offset: usize) -> u64 {
         assert!(page.get() < self.layout.pages, "{page} is within the heap");
-        self.store(self.layout.page(page) + offset as u64, &[bytes]);
+        self.layout.page(page) + offset as u64
     }
 }
 

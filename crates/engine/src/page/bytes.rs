@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use duramen_sync::page_trace;
+use duramen_sync::{page_trace, prefetch};
 use duramen_types::PAGE_SIZE;
 
 /// Read access to the bytes of one page.
@@ -154,15 +154,8 @@ impl OptimisticPage<'_> {
     pub(crate) fn fetch_ahead(self) {
         /// The header and about eighty slots. The processor tracks only a limited number of misses
         /// at a time.
-        #[cfg(target_arch = "x86_64")]
         const LINES: usize = 16;
-        #[cfg(target_arch = "x86_64")]
-        for line in 0..LINES {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: every processor of this architecture has the instruction, which has no
-            // visible effect.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.base.wrapping_add(64 * line).cast()) };
-        }
+        (0..LINES).for_each(|line| prefetch(self.base.wrapping_add(64 * line)));
     }
 
     /// Returns the aligned word number `index` of the page; zero beyond the page's end.

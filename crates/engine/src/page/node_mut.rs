@@ -247,8 +247,12 @@ impl<'a> NodeMut<'a> {
 
     /// Replaces the slot's flags.
     pub(crate) fn set_flags(&mut self, slot: usize, flags: SlotFlags) {
-        assert!(slot < self.view().slot_count(), "no such slot");
-        self.set_slot_field(slot, SLOT_FLAGS, usize::from(flags.bits()));
+        let node = self.view();
+        assert!(slot < node.slot_count(), "no such slot");
+        // A line in which nothing changes need not be written.
+        if node.slot_field(slot, SLOT_FLAGS) != usize::from(flags.bits()) {
+            self.set_slot_field(slot, SLOT_FLAGS, usize::from(flags.bits()));
+        }
     }
 
     /// Removes the entry at `slot`, in an inner node together with its child.

@@ -29,7 +29,7 @@
 //! configuration each section also reserves what an action needs at most.
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use duramen_sync::{CachePadded, Mutex, OnceLock, Striped, nesting};
+use duramen_sync::{CachePadded, Mutex, OnceLock, Striped, nesting, prefetch};
 use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
 use super::Pool;
@@ -217,9 +217,11 @@ impl Pool {
     /// Takes what is staged. The gate is closed. Calls `each` with each page and its contents.
     pub(crate) fn take_staged(&self, mut each: impl FnMut(PageId, Lines, &[u8])) -> Vec<Taken> {
         let Some(staging) = &self.staging else { return Vec::new() };
-        let frames = staging.frames.iter().flat_map(|frames| std::mem::take(&mut *frames.lock()));
-        let mut taken = Vec::new();
-        for frame in frames {
+        let frames: Vec<FrameId> =
+            staging.frames.iter().flat_map(|frames| std::mem::take(&mut *frames.lock())).collect();
+        let mut taken = Vec::with_capacity(frames.len());
+        for (number, &frame) in frames.iter().enumerate() {
+            self.request_staged(&frames[number..]);
             let header = self.frames.header(frame);
             let (page, lines) = (PageId::new(header.page.load(Ordering::Relaxed)), header.staged.take());
             if lines == Lines::NONE {
@@ -233,6 +235,22 @@ impl Pool {
         }
         staging.bytes.store(0, Ordering::Relaxed);
         taken
+    }
+
+    /// Requests the headers and the staged lines of frames that are taken soon. They lie in the
+    /// caches of other processors, if in any, and while the gate is closed, writers wait.
+    fn request_staged(&self, frames: &[FrameId]) {
+        const HEADER: usize = 16;
+        const LINES: usize = 8;
+        if let Some(&frame) = frames.get(HEADER) {
+            prefetch(std::ptr::from_ref(self.frames.header(frame)).cast());
+        }
+        if let Some(&frame) = frames.get(LINES) {
+            let start = self.frames.page(frame);
+            for run in self.frames.header(frame).staged.get().runs() {
+                run.for_each(|line| prefetch(start.wrapping_add(line * LINE_SIZE)));
+            }
+        }
     }
 
     /// Says that what was taken is in the store, durably. Leaves in `taken` the frames that must be

@@ -26,19 +26,6 @@ pub(crate) use arch::{fence, stream};
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// Requests the line at `line`, if this processor has an instruction for that.
-#[inline]
-pub(crate) fn prefetch(line: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch accesses nothing, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
-}
-
 /// Copies the whole lines among `len` bytes through the caches, several words at a time, each
 /// aligned word in one piece. Returns how many bytes these lines have: nothing where this crate
 /// knows no instruction for that, and on the simulated machine, which counts words.

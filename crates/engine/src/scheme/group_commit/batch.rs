@@ -245,12 +245,12 @@ fn reopen(inner: &Inner) {
     inner.pool.open_sections();
 }
 
-/// Stores lines of a page in the heap.
+/// Stores lines of a page in the heap, past the caches: the page is read from its frame.
 pub(super) fn store_lines(heap: &Heap, page: duramen_types::PageId, lines: Lines, contents: &[u8]) {
     let mut rest = contents;
     for run in lines.runs() {
         let (bytes, behind) = rest.split_at(run.len() * LINE as usize);
-        heap.store_page(page, run.start * LINE as usize, bytes);
+        heap.stream_page(page, run.start * LINE as usize, bytes);
         rest = behind;
     }
 }
