@@ -9,9 +9,9 @@ pub fn is_long() -> bool {
     std::env::var_os("DURAMEN_LONG").is_some()
 }
 
-/// Time for a random search; the long suite takes five times as much.
+/// Time for a random search; the long suite takes ten times as much.
 pub fn search_time(sample: Duration) -> Duration {
-    if is_long() { sample * 5 } else { sample }
+    if is_long() { sample * 10 } else { sample }
 }
 
 /// Which points of a sweep are tried.

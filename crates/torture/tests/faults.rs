@@ -13,7 +13,7 @@ fn io_errors(third: usize) {
     let mut rng = Rng::new(announced_seed("I/O errors"));
     let mut tally = Tally::default();
     for workload in workloads::all().into_iter().skip(third).step_by(3) {
-        let budget = Budget::lasting(search_time(Duration::from_secs(1)));
+        let budget = Budget::lasting(search_time(Duration::from_millis(500)));
         let some = faults::sweep(workload, rng.bits() >> 32, Coverage::Sample(40), &budget, &mut |_, _| {});
         println!("{}: {some}", workload.name());
         tally.add(some);
@@ -40,7 +40,7 @@ fn io_errors_last_third() {
 #[test]
 fn restarts_after_dropped_data() {
     let mut rng = Rng::new(announced_seed("restarts after dropped data"));
-    let budget = Budget::lasting(search_time(Duration::from_secs(3)));
+    let budget = Budget::lasting(search_time(Duration::from_millis(1500)));
     let mut tally = Tally::default();
     let all = workloads::all();
     while tally.points < 200 && !budget.is_spent(&tally) {
@@ -59,7 +59,7 @@ fn restarts_after_dropped_data() {
 
 fn damage(was_closed: bool) {
     let seed = announced_seed("damage");
-    let budget = Budget::lasting(search_time(Duration::from_secs(3)));
+    let budget = Budget::lasting(search_time(Duration::from_millis(1500)));
     let tally = corruption::sweep(seed, was_closed, Coverage::Sample(250), &budget, &mut |_, _| {});
     println!("damage: {tally}");
     tally.assert_clean(if is_long() { 50 } else { 25 });
@@ -97,7 +97,7 @@ fn full_logs() {
 #[test]
 fn misplaced_files_rings_and_pages() {
     let seed = announced_seed("misplaced");
-    let budget = Budget::lasting(search_time(Duration::from_secs(3)));
+    let budget = Budget::lasting(search_time(Duration::from_millis(1500)));
     let tally = misplaced::sweep(seed, 10, 130, &budget, &mut |_, _| {});
     println!("misplaced: {tally}");
     tally.assert_clean(if is_long() { 50 } else { 25 });

@@ -11,7 +11,7 @@ use duramen_torture::parts::{self, Extent, Part};
 use duramen_torture::workloads;
 
 /// Time of each combination.
-const TIME: Duration = Duration::from_millis(200);
+const TIME: Duration = Duration::from_millis(100);
 
 fn sample(suite: &str, parts: &[Part]) {
     let seed = announced_seed(&format!("matrix of {suite}"));

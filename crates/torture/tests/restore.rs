@@ -9,7 +9,7 @@ use duramen_torture::restore::try_history;
 #[test]
 fn databases_are_restored_through_crashes() {
     let seed = announced_seed("restore");
-    let budget = Budget::lasting(search_time(Duration::from_secs(6)));
+    let budget = Budget::lasting(search_time(Duration::from_secs(3)));
     let mut tally = Tally::default();
     for seed in seed..seed + 200 {
         if budget.is_spent(&tally) {

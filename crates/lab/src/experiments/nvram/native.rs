@@ -87,6 +87,9 @@ impl Native {
         Self {
             time: 2 * usual.time,
             fill: Duration::from_millis(context.pick(1_500, 500, 20)),
+            // Much data is read from memory and not from caches, whose speed changes within seconds
+            // on a computer that is shared.
+            rounds: context.pick(9, 1, 1),
             rows: Rows {
                 branches: context.pick(64, 64, 32),
                 accounts: context.pick(100_000, 10_000, 50),
