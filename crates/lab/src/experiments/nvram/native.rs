@@ -89,14 +89,14 @@ impl Native {
             fill: Duration::from_millis(context.pick(1_500, 500, 20)),
             // Much data is read from memory and not from caches, whose speed changes within seconds
             // on a computer that is shared.
-            rounds: context.pick(9, 1, 1),
+            rounds: context.pick(7, 1, 1),
             rows: Rows {
                 branches: context.pick(64, 64, 32),
                 accounts: context.pick(100_000, 10_000, 50),
                 subscribers: context.pick(1_000_000, 100_000, 500),
                 ..usual.rows
             },
-            memory: context.pick(3072, 512, 128) << 20,
+            memory: context.pick(4096, 512, 128) << 20,
             ..usual
         }
     }
