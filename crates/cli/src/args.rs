@@ -123,9 +123,13 @@ pub(crate) struct OpenArgs {
     #[arg(long)]
     pub(crate) no_uring: bool,
     /// Archive log segments in this directory before they are recycled, so that `restore` can use
-    /// them; once a database has an archive, give this option every time
+    /// them [default: the archive that the database keeps, which is the latest that it was opened
+    /// with]
     #[arg(long, value_name = "DIR")]
     pub(crate) archive: Option<PathBuf>,
+    /// Make the database forget its archive, which ends there
+    #[arg(long, conflicts_with = "archive")]
+    pub(crate) no_archive: bool,
     #[command(flatten)]
     pub(crate) log: LogArgs,
     #[command(flatten)]
@@ -233,6 +237,7 @@ impl OpenArgs {
             no_direct: false,
             no_uring: false,
             archive: None,
+            no_archive: false,
             log,
             heap: HeapArgs::NONE,
         }

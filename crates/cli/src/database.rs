@@ -153,6 +153,7 @@ pub(crate) fn options_with_tier(dir: &Path, open: &OpenArgs, has_tier_region: bo
         direct_io: !open.no_direct,
         io_uring: !open.no_uring,
         archive,
+        give_up_archive: open.no_archive,
         ..defaults
     })
 }

@@ -423,4 +423,10 @@ fn an_archive_lies_beside_the_database() {
     }
     let beside = home.dir.with_extension("archive");
     duramen(&home.bench(&["--transactions", "5", "--archive", arg(&beside)])).exits_with(0);
+    // The database keeps it.
+    duramen(&home.bench(&["--transactions", "5"])).exits_with(0);
+    std::fs::remove_dir_all(&beside).unwrap();
+    duramen(&home.bench(&["--transactions", "5"])).exits_with(2).says(&[arg(&beside), "`--no-archive`"]);
+    duramen(&home.bench(&["--transactions", "5", "--no-archive"])).exits_with(0);
+    duramen(&home.bench(&["--transactions", "5"])).exits_with(0);
 }

@@ -264,9 +264,13 @@ pub struct Options {
     /// [`Error::Full`] (default 16 GiB).
     pub log_max_bytes: u64,
     /// The directory to which log segments are copied before they are recycled, for restoring the
-    /// database to any point in time (`docs/backup.md`); no archive by default. With an archive,
-    /// commit records also carry the time of the commit.
+    /// database to any point in time (`docs/backup.md`); by default the one that the database
+    /// keeps, which is the latest that it was opened with, or no archive. With an archive, commit
+    /// records also carry the time of the commit.
     pub archive: Option<Archive>,
+    /// Whether the database forgets the archive that it keeps, and opens without one (default
+    /// false). The archive ends there: a later one begins anew, in another directory.
+    pub give_up_archive: bool,
     /// The time in which a crashed database should open; `None` (default) is 1 second
     /// ([`Options::RECOVERY_TARGET`]), the least is 10 milliseconds. Checkpoints are taken so often
     /// that recovery finds no more log than it reads and redoes in that time, assumed to be 256 MiB
@@ -379,6 +383,7 @@ impl Default for Options {
             log_segment_bytes: 64 << 20,
             log_max_bytes: 16 << 30,
             archive: None,
+            give_up_archive: false,
             recovery_target: None,
             checkpoint_bytes: None,
             redo_memory_bytes: None,
@@ -519,6 +524,9 @@ impl Options {
             Scheme::PcmLogging(pcm) => self.validate_pcm(pcm)?,
         }
         self.of_log().validate()?;
+        if self.give_up_archive && self.archive.is_some() {
+            return wrong("give_up_archive", "contradicts `archive`: leave one of them out".into());
+        }
         if self.checkpoint_bytes.is_some_and(|bytes| bytes > self.log_max_bytes / 2) {
             return wrong("checkpoint_bytes", "must be at most half of `log_max_bytes`".into());
         }
@@ -613,6 +621,9 @@ impl Options {
         if self.archive.is_some() {
             let reason = format!("the scheme `{name}` has no log to archive: {copy}");
             return wrong("archive", &reason);
+        }
+        if self.give_up_archive {
+            return has_none("give_up_archive", "has no log to archive");
         }
         if self.cleaner_pages_per_second.is_some() {
             return has_none("cleaner_pages_per_second", "has no cleaner");

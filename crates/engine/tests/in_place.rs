@@ -9,7 +9,7 @@ use duramen::pmem::{Domain, Power, SimMemory, Source, Survive, Survivors};
 use duramen::{Barriers, Db, Error, HeapOptions, LogDevice, NvmOptions, Options, Residence, Scheme};
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_sync::Arc;
-use duramen_test_support::block_on;
+use duramen_test_support::{Stride, block_on};
 
 const MIB: u64 = 1 << 20;
 
@@ -264,15 +264,14 @@ fn a_full_heap_refuses_and_a_larger_one_goes_on() {
     assert_eq!(db.begin().scan(&db.open_table("t").unwrap(), ..).count(), number as usize + 1000);
 }
 
-/// Every moment of a short run, in both domains, with every kind of image. The next opening uses
-/// the same barriers or the others.
+/// A sample of the moments of a short run (in the long suite all), in both domains, with every kind
+/// of image. The next opening uses the same barriers or the others.
 #[test]
 fn a_power_cut_at_any_operation_leaves_whole_transactions() {
     for (domain, used) in combinations() {
         let (_, whole, first, _) = run_until(domain, used, None);
         let operations = whole.operations() - first;
-        let step = if cfg!(debug_assertions) { 7 } else { 1 };
-        for at in (0..operations).step_by(step) {
+        for at in Stride::sampled("power cuts in a heap", 1, 19).until(operations) {
             let (disk, memory, _, acknowledged) = run_until(domain, used, Some(at));
             assert!(memory.is_off(), "{domain}, {used:?}, operation {at} of {operations}");
             for survivors in [Survivors::Nothing, Survivors::Everything, Survivors::Random(at), Survivors::Random(!at)]
@@ -287,15 +286,14 @@ fn a_power_cut_at_any_operation_leaves_whole_transactions() {
     }
 }
 
-/// Every moment of the recovery of a transaction with several changes of one page, the latest of
-/// which is recorded and, with the barriers of the paper, not made.
+/// A sample of the moments of the recovery of a transaction with several changes of one page, the
+/// latest of which is recorded and, with the barriers of the paper, not made.
 #[test]
 fn a_power_cut_during_recovery_leaves_whole_transactions() {
     for (domain, used) in combinations() {
         let (_, whole, first, _) = run_until(domain, used, None);
         let operations = whole.operations() - first;
-        let step = if cfg!(debug_assertions) { 23 } else { 5 };
-        for at in (0..operations).step_by(step) {
+        for at in Stride::sampled("power cuts during recovery in a heap", 5, 10).until(operations) {
             let (disk, memory, _, acknowledged) = run_until(domain, used, Some(at));
             let disk = disk.crash_image(&CrashChoice::Everything);
             let left = memory.crash_image(Survivors::Random(at), None);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use duramen::{Archive, Db, Error, Options};
 use duramen_io::{Disk, Fault, SimDisk};
+use duramen_test_support::Stride;
 
 /// Returns options with segments so small that they are made, read, recycled and archived all the
 /// time.
@@ -65,7 +66,7 @@ fn contents(db: &Db) -> Model {
 #[test]
 fn too_many_open_files_pass() {
     for logs in [1, 3] {
-        for seed in 0..8 {
+        for seed in Stride::sampled("too many open files", 1, 3).until(8) {
             let (disk, archive) = (SimDisk::new(seed), SimDisk::new(seed + 100));
             let open = || Db::open_on(Arc::new(disk.clone()) as Arc<dyn Disk>, options(&archive, logs, seed % 2 == 0));
             let (db, mut model) = (open().unwrap(), Model::new());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use duramen::pmem::{Domain, Power, SimMemory, Source, Survive, Survivors};
 use duramen::{Archive, Db, Error, LogDevice, NvmOptions, Options, PcmBasicOptions, Scheme, TierOptions};
 use duramen_io::{CrashChoice, Disk, SimDisk};
+use duramen_test_support::Stride;
 use duramen_types::PAGE_SIZE;
 
 const MIB: u64 = 1 << 20;
@@ -157,7 +158,7 @@ fn a_power_cut_at_any_operation_loses_nothing() {
         run(&whole, &mut 0).unwrap();
         let (of_disk, of_memory) = (whole.disk.operations(), whole.log.operations() + whole.pages.operations());
         let mut images = 0;
-        for point in 0..18 {
+        for point in Stride::sampled("power cuts of pcm-basic", 1, 3).until(18) {
             let world = World::new(4, domain);
             match point % 3 {
                 0 => world.disk.crash_at(of_disk * (point + 1) / 19),
@@ -181,7 +182,7 @@ fn a_power_cut_at_any_operation_loses_nothing() {
                 images += 1;
             }
         }
-        assert!(images == 54 && of_memory > of_disk, "{images} images, {of_disk} and {of_memory} operations");
+        assert!(images >= 18 && of_memory > of_disk, "{images} images, {of_disk} and {of_memory} operations");
     }
 }
 

@@ -11,7 +11,7 @@ use duramen::{
 };
 use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_sync::Arc;
-use duramen_test_support::block_on;
+use duramen_test_support::{Stride, block_on};
 
 const MIB: u64 = 1 << 20;
 
@@ -325,15 +325,14 @@ fn values_that_do_not_fit_back_are_rolled_back_with_a_split() {
     }
 }
 
-/// Every moment of a short run, in both domains, with every kind of image. The next opening uses
-/// the same barriers or the others.
+/// A sample of the moments of a short run (in the long suite all), in both domains, with every kind
+/// of image. The next opening uses the same barriers or the others.
 #[test]
 fn a_power_cut_at_any_operation_leaves_whole_transactions() {
     for (domain, way) in combinations() {
         let (_, whole, first, _) = run_until(domain, way, None);
         let operations = whole.operations() - first;
-        let step = if cfg!(debug_assertions) { 7 } else { 1 };
-        for at in (0..operations).step_by(step) {
+        for at in Stride::sampled("power cuts of pcm-logging", 1, 19).until(operations) {
             let (disk, memory, _, acknowledged) = run_until(domain, way, Some(at));
             assert!(memory.is_off(), "{domain}, {way:?}, operation {at} of {operations}");
             for survivors in [Survivors::Nothing, Survivors::Everything, Survivors::Random(at), Survivors::Random(!at)]

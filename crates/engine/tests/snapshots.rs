@@ -13,7 +13,7 @@ use duramen::{
     Snapshot, Table,
 };
 use duramen_io::{CrashChoice, SimDisk};
-use duramen_test_support::Rng;
+use duramen_test_support::{Rng, is_long};
 
 const MIB: u64 = 1 << 20;
 
@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 fn a_check_sees_no_half_of_what_a_checkpoint_clears_away() {
     let db = Db::open_on(Arc::new(SimDisk::new(1)), small()).unwrap();
     let table = db.create_table("t").unwrap();
-    for round in 0..20_u32 {
+    for round in 0..if is_long() { 20 } else { 8_u32 } {
         let snapshot = db.snapshot().unwrap();
         db.run(|txn| (0..2000_u32).try_for_each(|key| txn.put(&table, &key.to_be_bytes(), &[1; 500]))).unwrap();
         db.run(|txn| (0..2000_u32).try_for_each(|key| txn.delete(&table, &key.to_be_bytes()).map(drop))).unwrap();

@@ -25,6 +25,10 @@ pub(super) const TIER: &str = "tier";
 pub(super) const TIER_NEW: &str = "tier.new";
 /// The page tier itself, if it is in the same directory.
 pub(super) const TIER_PAGES: &str = "tier-pages";
+/// Says where the log archive is.
+pub(super) const ARCHIVE: &str = "archive";
+/// The same before it is whole.
+pub(super) const ARCHIVE_NEW: &str = "archive.new";
 /// Marks a directory in which a database is being created.
 pub(super) const CREATING: &str = "creating";
 

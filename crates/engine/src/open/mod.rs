@@ -8,10 +8,12 @@
 //! the database is created anew; so is one with nothing but a heap that is not in use. A directory
 //! with data but with neither of the two is refused: a file that was there is missing.
 
+mod archive;
 mod create;
 pub(crate) mod files;
 mod in_heap;
 mod in_pcm;
+mod link;
 mod marker;
 mod parts;
 mod start;
@@ -31,7 +33,7 @@ use crate::heap::Heap;
 use crate::options::{Options, Scheme};
 use crate::pcm::Pcm;
 use create::create;
-use files::{CREATING, DATA, DOUBLE_WRITE, LOG, TIER, TIER_NEW, TIER_PAGES, clear};
+use files::{ARCHIVE, ARCHIVE_NEW, CREATING, DATA, DOUBLE_WRITE, LOG, TIER, TIER_NEW, TIER_PAGES, clear};
 use marker::{is_marker, mark};
 use start::start;
 
@@ -97,7 +99,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
 /// Refuses an archive, and regions for the logs' rings, that would mix with the files of the
 /// database in `home`.
 pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
-    let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING, TIER, TIER_NEW, TIER_PAGES];
+    let files = [DATA, DOUBLE_WRITE, CONTROL, CONTROL_NEW, CREATING, TIER, TIER_NEW, TIER_PAGES, ARCHIVE, ARCHIVE_NEW];
     if let Some(heap) = options.scheme.heap() {
         return in_heap::check_place(home, heap, options.scheme.batch_bytes(), &files);
     }

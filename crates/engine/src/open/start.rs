@@ -4,7 +4,7 @@ use duramen_io::{Disk, DiskLock};
 use duramen_sync::{Arc, clock};
 use duramen_types::{event, span};
 
-use super::{in_heap, in_pcm, with_log};
+use super::{archive, in_heap, in_pcm, with_log};
 use crate::checkpoint::control::{ControlFile, SchemeId};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -24,6 +24,7 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_ne
         control_file.resync()?;
     }
     check_scheme(control_file.control.scheme, &options.scheme)?;
+    let options = archive::with_kept(&*disk, &control_file.control, options)?;
     let opened = match &options.scheme {
         Scheme::Wal | Scheme::PcmBasic(_) | Scheme::NoPcm => {
             with_log::open(&disk, &options, &mut control_file, is_new)?
@@ -54,6 +55,7 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_ne
         (opened.recover)(&(Arc::clone(&engine) as _), control)?
     };
     engine.checkpoint_at_opening()?;
+    archive::keep(&*engine.disk, &control, engine.options.archive.as_ref())?;
     (opened.checkpointed)();
     engine.store.pool.start_cleaner()?;
     let maintenance: Arc<dyn Maintenance> = Arc::clone(&engine) as _;
@@ -83,4 +85,4 @@ fn check_scheme(found: SchemeId, wanted: &Scheme) -> Result<()> {
 }
 
 /// Buckets of the lock table.
-const LOCK_BUCKETS: usize = 1 << 14;
+const LOCK_BUCKETS: usize = 1 << 13;

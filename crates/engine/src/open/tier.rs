@@ -56,8 +56,7 @@ pub(super) fn open(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut C
 }
 
 fn find_or_attach(disk: &Arc<dyn Disk>, options: &Options, control: &Control) -> Result<Option<Slots>> {
-    let found = if disk.exists(TIER)? { Some(link::read(&**disk, control)?) } else { None };
-    match (found, &options.page_tier) {
+    match (link::read(&**disk, control)?, &options.page_tier) {
         (None, _) if control.has_tier => Err(Error::NotADatabase {
             path: disk.location().into(),
             reason: format!("the file `{TIER}`, which records where the page tier is, is missing; {REMEDY}"),
@@ -131,7 +130,7 @@ fn remove(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFil
     control_file.write(Control { has_tier: false, ..control })?;
     disk.remove(TIER)?;
     disk.sync_directory("")?;
-    if let Link::Place(place) = link {
+    if let Some(Link::Place(place)) = link {
         let _ = Place::of(disk, options, &control, &place).and_then(|place| place.remove());
     }
     Ok(())
@@ -143,7 +142,8 @@ pub(crate) fn page(disk: &dyn Disk, page: PageId) -> Result<Option<AlignedBuf>> 
         return Ok(None);
     }
     let control = ControlFile::open(disk)?.control;
-    let place = usable(link::read(disk, &control)?, None)?;
+    let Some(link) = link::read(disk, &control)? else { return Ok(None) };
+    let place = usable(link, None)?;
     let disk = disk.handle();
     Ok(existing(&disk, &Options::default(), &control, &place)?.0.page(page)?)
 }

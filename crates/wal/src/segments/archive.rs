@@ -80,7 +80,7 @@ impl Archive {
     }
 
     /// Returns its directory in the operating system, if it has one.
-    pub(crate) fn directory(&self) -> Option<PathBuf> {
+    pub fn directory(&self) -> Option<PathBuf> {
         match &self.0 {
             Location::Disk(disk) => disk.directory(),
             Location::Directory(path) => Some(path.clone()),

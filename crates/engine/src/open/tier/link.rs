@@ -1,42 +1,28 @@
 //! The file `tier`, which says where the page tier of a database is.
 //!
-//! | offset | size | field |
-//! |---|---|---|
-//! | 0 | 8 | magic `DURATLNK` |
-//! | 8 | 4 | format version: 1, or 2 for a tier in persistent memory |
-//! | 12 | 4 | CRC-32C of the bytes from 16 to the end of the last field |
-//! | 16 | 16 | database id |
-//! | 32 | 2 | length of the path; 0 if the tier is in the database's directory |
-//! | 34 | | path, UTF-8: of the tier's directory, or of the file or device of its memory |
-//! | behind | 1 | version 2: persistence domain: 0 durable caches, 1 volatile caches |
-//! | behind | 1 | version 2: what its pages must survive: 0 nothing, 1 the process, 2 a power cut |
-//! | behind | 1 | version 2: the platform's guarantee as stated: 0 not stated, 1 durable caches, 2 volatile caches, 3 the page cache, 4 none |
+//! A [`LinkFile`]. Version 1 is for a tier in a directory. Version 2 is for one in persistent
+//! memory, and has three further bytes:
 //!
-//! All numbers are little-endian; the file has 4,096 bytes. It is written under another name and
-//! renamed when the tier is ready, so it is whole or absent.
+//! | field | values |
+//! |---|---|
+//! | persistence domain | 0 durable caches, 1 volatile caches |
+//! | what its pages must survive | 0 nothing, 1 the process, 2 a power cut |
+//! | the platform's guarantee as stated | 0 not stated, 1 durable caches, 2 volatile caches, 3 the page cache, 4 none |
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use duramen_io::{AlignedBuf, Disk, OpenMode};
+use duramen_io::Disk;
 use duramen_pmem::{Domain, Guarantee, Source, Survive};
-use duramen_types::{BLOCK_SIZE, crc32c};
 
 use crate::checkpoint::control::Control;
 use crate::error::{Error, Result};
 use crate::open::files::{TIER, TIER_NEW};
+use crate::open::link::LinkFile;
 use crate::options::{TierMemory, TierPlace};
 use crate::pool::REMEDY;
 
-const MAGIC: &[u8; 8] = b"DURATLNK";
-const VERSION: u32 = 1;
-const MEMORY_VERSION: u32 = 2;
-const VERSION_FIELD: usize = 8;
-const CRC: usize = 12;
-const DATABASE: usize = 16;
-const LEN: usize = 32;
-const PATH: usize = 34;
-/// Bytes behind the path in version 2.
-const ATTRIBUTES: usize = 3;
+const LINK: LinkFile =
+    LinkFile { name: TIER, new_name: TIER_NEW, magic: b"DURATLNK", target: "page tier", further: &[0, 3] };
 
 const DOMAINS: [Domain; 2] = [Domain::DurableCache, Domain::VolatileCache];
 const SURVIVALS: [Survive; 3] = [Survive::Nothing, Survive::Process, Survive::PowerCut];
@@ -60,28 +46,10 @@ pub(super) enum Link {
 /// Writes the file.
 pub(super) fn write(disk: &dyn Disk, control: &Control, place: &TierPlace) -> Result<()> {
     let text = text(place)?;
-    let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
-    let (mut version, mut end) = (VERSION, PATH + text.len());
-    block[PATH..end].copy_from_slice(text.as_bytes());
-    if let TierPlace::Memory(memory) = place {
-        version = MEMORY_VERSION;
-        for attribute in attributes(memory) {
-            block[end] = attribute;
-            end += 1;
-        }
+    match place {
+        TierPlace::Memory(memory) => LINK.write(disk, control.database, text, &attributes(memory)),
+        _ => LINK.write(disk, control.database, text, &[]),
     }
-    block[..8].copy_from_slice(MAGIC);
-    block[VERSION_FIELD..CRC].copy_from_slice(&version.to_le_bytes());
-    block[DATABASE..LEN].copy_from_slice(&control.database);
-    block[LEN..PATH].copy_from_slice(&(text.len() as u16).to_le_bytes());
-    let crc = crc32c(&block[DATABASE..end]);
-    block[CRC..DATABASE].copy_from_slice(&crc.to_le_bytes());
-    if disk.exists(TIER_NEW)? {
-        disk.remove(TIER_NEW)?;
-    }
-    disk.open(TIER_NEW, OpenMode::CreateNew)?.write_durable(&[&block], 0)?;
-    disk.rename(TIER_NEW, TIER)?;
-    Ok(disk.sync_directory("")?)
 }
 
 /// Returns how the link names a place; refuses one that it cannot name.
@@ -101,51 +69,33 @@ pub(super) fn text(place: &TierPlace) -> Result<&str> {
         return Err(invalid("a page tier needs an absolute path, which the database keeps"));
     }
     let text = path.to_str().ok_or_else(|| invalid("the path of a page tier must be UTF-8"))?;
-    if PATH + text.len() + ATTRIBUTES > BLOCK_SIZE {
+    if !LINK.fits(text) {
         return Err(invalid("the path of the page tier is too long"));
     }
     Ok(text)
 }
 
-/// Reads the file, which exists.
-pub(super) fn read(disk: &dyn Disk, control: &Control) -> Result<Link> {
-    let file = disk.open(TIER, OpenMode::Existing)?;
-    let corrupt = |reason: String| Error::Corrupt { file: file.path(), offset: 0, page: None, reason };
-    let damaged = || corrupt(format!("it does not say where the page tier is; {REMEDY}"));
-    if file.len()? < BLOCK_SIZE as u64 {
-        return Err(damaged());
+/// Reads the file, if it exists.
+pub(super) fn read(disk: &dyn Disk, control: &Control) -> Result<Option<Link>> {
+    let Some(linked) = LINK.read(disk, control.database)? else { return Ok(None) };
+    let &[domain, survive, stated] = &linked.further[..] else {
+        let place = if linked.path.is_empty() { TierPlace::Home } else { TierPlace::Directory(linked.path.into()) };
+        return Ok(Some(Link::Place(place)));
+    };
+    if linked.path.is_empty() {
+        return Ok(Some(Link::Nameless));
     }
-    let mut block = AlignedBuf::zeroed(BLOCK_SIZE);
-    file.read_at(&mut block, 0)?;
-    let version = u32::from_le_bytes(block[VERSION_FIELD..CRC].try_into().expect("four bytes"));
-    let end = PATH + usize::from(u16::from_le_bytes([block[LEN], block[LEN + 1]]));
-    let checked_end = if version == MEMORY_VERSION { end + ATTRIBUTES } else { end };
-    let checked = block.get(DATABASE..checked_end).ok_or_else(damaged)?;
-    if &block[..8] != MAGIC || block[CRC..DATABASE] != crc32c(checked).to_le_bytes() {
-        return Err(damaged());
-    }
-    if version != VERSION && version != MEMORY_VERSION {
-        return Err(corrupt("it has an unknown format version: a newer program wrote it".to_owned()));
-    }
-    if block[DATABASE..LEN] != control.database {
-        return Err(corrupt(format!("it belongs to another database; {REMEDY}")));
-    }
-    let path = std::str::from_utf8(&block[PATH..end]).map_err(|_| damaged())?;
-    if version == VERSION {
-        let is_home = path.is_empty();
-        return Ok(Link::Place(if is_home { TierPlace::Home } else { TierPlace::Directory(PathBuf::from(path)) }));
-    }
-    if path.is_empty() {
-        return Ok(Link::Nameless);
-    }
-    let of = |at: usize| usize::from(block[end + at]);
-    let (domain, survive, stated) = (DOMAINS.get(of(0)), SURVIVALS.get(of(1)), GUARANTEES.get(of(2)));
-    let (Some(domain), Some(survive), Some(stated)) = (domain, survive, stated) else { return Err(damaged()) };
-    let memory = TierMemory::new(Source::File(PathBuf::from(path)), *domain);
-    Ok(Link::Place(TierPlace::Memory(TierMemory { survive: *survive, stated: *stated, ..memory })))
+    let of = usize::from;
+    let (domain, survive, stated) = (DOMAINS.get(of(domain)), SURVIVALS.get(of(survive)), GUARANTEES.get(of(stated)));
+    let (Some(domain), Some(survive), Some(stated)) = (domain, survive, stated) else {
+        let reason = format!("it does not say where the page tier is; {REMEDY}");
+        return Err(Error::Corrupt { file: TIER.to_owned(), offset: 0, page: None, reason });
+    };
+    let memory = TierMemory::new(Source::File(linked.path.into()), *domain);
+    Ok(Some(Link::Place(TierPlace::Memory(TierMemory { survive: *survive, stated: *stated, ..memory }))))
 }
 
-fn attributes(memory: &TierMemory) -> [u8; ATTRIBUTES] {
+fn attributes(memory: &TierMemory) -> [u8; 3] {
     let place = |found: Option<usize>| found.expect("every value has a number") as u8;
     [
         place(DOMAINS.iter().position(|domain| *domain == memory.domain)),

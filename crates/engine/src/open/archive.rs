@@ -1,0 +1,70 @@
+//! The archive that a database keeps.
+//!
+//! A log that is recycled once without its archive leaves a gap that ends the archive. So a
+//! database that was opened with an archive in a directory remembers it in the file `archive`
+//! ([`LinkFile`]), and an opening that names none uses it. [`Options::give_up_archive`] removes the
+//! file. An archive on a disk without a directory cannot be remembered.
+
+use std::path::Path;
+
+use duramen_io::Disk;
+use duramen_wal::Archive;
+
+use super::files::{ARCHIVE, ARCHIVE_NEW};
+use super::link::LinkFile;
+use crate::checkpoint::control::Control;
+use crate::error::{Error, Result};
+use crate::options::Options;
+
+const LINK: LinkFile =
+    LinkFile { name: ARCHIVE, new_name: ARCHIVE_NEW, magic: b"DURAARCH", target: "log archive", further: &[0] };
+
+/// Returns the options with the archive that the database keeps, if they name none.
+///
+/// # Errors
+/// [`Error::InvalidOption`] if that archive is not there: the next one would begin after a gap.
+pub(super) fn with_kept(disk: &dyn Disk, control: &Control, options: Options) -> Result<Options> {
+    if options.give_up_archive {
+        forget(disk)?;
+        return Ok(options);
+    }
+    if options.archive.is_some() {
+        return Ok(options);
+    }
+    let Some(link) = LINK.read(disk, control.database)? else { return Ok(options) };
+    if !Path::new(&link.path).is_dir() {
+        return Err(invalid(format!(
+            "the database keeps its log archive in `{}`, which is not there: make that directory available, name \
+             another archive, or give the archive up (`Options::give_up_archive`, `--no-archive`)",
+            link.path
+        )));
+    }
+    Ok(Options { archive: Some(Archive::at(&link.path)?), ..options })
+}
+
+/// Remembers the archive of an open database.
+pub(super) fn keep(disk: &dyn Disk, control: &Control, archive: Option<&Archive>) -> Result<()> {
+    let Some(archive) = archive else { return Ok(()) };
+    let Some(directory) = archive.directory() else { return forget(disk) };
+    let Some(path) = directory.to_str().filter(|path| LINK.fits(path)) else {
+        return Err(invalid("the path of the archive, which the database keeps, is too long or not UTF-8".to_owned()));
+    };
+    match LINK.read(disk, control.database) {
+        Ok(Some(link)) if link.path == path => Ok(()),
+        // What cannot be read is replaced.
+        Ok(_) | Err(Error::Corrupt { .. }) => LINK.write(disk, control.database, path, &[]),
+        Err(error) => Err(error),
+    }
+}
+
+fn forget(disk: &dyn Disk) -> Result<()> {
+    if disk.exists(ARCHIVE)? {
+        disk.remove(ARCHIVE)?;
+        disk.sync_directory("")?;
+    }
+    Ok(())
+}
+
+fn invalid(reason: String) -> Error {
+    Error::InvalidOption { option: "archive", reason }
+}
