@@ -478,6 +478,10 @@ impl Options {
 
     /// Returns the options of each log.
     pub(crate) fn of_log(&self) -> WalOptions {
+        // What a checkpoint recycles is used until the next one.
+        let recycled =
+            self.checkpoint_pace(false).interval() / u64::from(self.logs.max(1)) / self.log_segment_bytes.max(1);
+        let usual = WalOptions::default();
         WalOptions {
             logs: self.logs,
             insert: self.log_insert,
@@ -500,7 +504,8 @@ impl Options {
                 bytes: self.group_commit_bytes,
                 time: self.group_commit_time,
             },
-            ..WalOptions::default()
+            spare_segments: usual.spare_segments.saturating_add(recycled as usize),
+            ..usual
         }
     }
 

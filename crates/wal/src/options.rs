@@ -197,9 +197,10 @@ pub struct WalOptions {
     /// The largest total of segment files in use at a time, in bytes: at least two segments. When
     /// it is used up, [`crate::Log::reserve`] reports [`WalError::Full`] until the log is recycled.
     pub max_bytes: u64,
-    /// Number of segments kept ready beyond the end of the log. The segment preallocator makes or
-    /// recycles them in the background. With 0 there is no background work on segments: a
-    /// reservation that needs a segment makes it.
+    /// Number of recycled segments that are kept to be used again; more are removed. A log that is
+    /// recycled as many at a time as this makes no new ones, which would be filled with zeros
+    /// first. With 0 there is no background work on segments: a reservation that needs a segment
+    /// makes it.
     pub spare_segments: usize,
     /// When the log is flushed.
     pub group_commit: GroupCommit,

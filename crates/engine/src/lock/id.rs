@@ -75,6 +75,12 @@ impl LockId {
         Self(hash(table.get(), key) << KIND_BITS | kind as u64)
     }
 
+    /// Returns bits of the id that [`Self::bucket`] hardly uses.
+    #[inline]
+    pub(crate) const fn tag(self) -> u32 {
+        (self.0 >> KIND_BITS) as u32
+    }
+
     /// Returns a number below 2^`bits`; ids that differ in any bit probably get different numbers.
     #[inline]
     pub(crate) const fn bucket(self, bits: u32) -> usize {

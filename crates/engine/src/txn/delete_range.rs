@@ -95,6 +95,7 @@ impl Txn {
         let (engine, store, context) = self.parts();
         let bytes = TxnLog::bytes_to_delete(engine.scheme(), keys.len(), bytes + keys.len() * RECORD);
         engine.reserve_log(&mut context.log, bytes)?;
+        keys.iter().for_each(|key| engine.versions.request(tree.table, key));
         let mut leaf = store.leaf_exclusive(tree, &keys[0])?;
         let node = Node(&leaf[..]);
         let (mut deleted, mut runs, mut frees) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());

@@ -2,12 +2,12 @@
 
 use duramen_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Mutex, Striped};
+use duramen_sync::{Arc, Mutex, Striped, prefetch};
 use duramen_types::{Gsn, TableId, planted};
 
 use super::STRIPES;
 use super::kept::Entry;
-use super::node::{Node, prune};
+use super::node::{Node, prune, tag_of};
 use super::registry::Registry;
 use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
@@ -62,14 +62,25 @@ impl Buckets {
         self.marks[number].store(u8::from(!nodes.is_empty()), Ordering::Release);
     }
 
+    /// Requests the bucket of a record to which a node is added soon.
+    #[inline]
+    pub(super) fn request(&self, table: TableId, key: &[u8]) {
+        self.request_bucket(self.bucket_of(table, key));
+    }
+
+    #[inline]
+    fn request_bucket(&self, number: usize) {
+        prefetch(std::ptr::from_ref(&self.buckets[number]).cast());
+    }
+
     /// Adds a node, and returns its bucket, unless the writer has one of this record: that one is
     /// older.
     pub(super) fn add(&self, writer: &Arc<Writer>, entry: Entry<'_>, registry: &Registry) -> Option<u32> {
         let Entry { table, key, before, .. } = entry;
-        let number = self.bucket_of(table, key);
+        let (number, tag) = (self.bucket_of(table, key), tag_of(table, key));
         let mut nodes = self.buckets[number].lock();
         // The keys of other transactions' nodes are in the caches of other processors.
-        if nodes.iter().rev().any(|node| Arc::ptr_eq(&node.writer, writer) && node.is_of(table, key)) {
+        if nodes.iter().rev().any(|node| Arc::ptr_eq(&node.writer, writer) && node.is_of(tag, table, key)) {
             return None;
         }
         if nodes.len() >= LONG_CHAIN && nodes.len().is_power_of_two() {
@@ -96,8 +107,12 @@ impl Buckets {
 
     /// Removes a writer's nodes.
     pub(super) fn free(&self, writer: &Arc<Writer>, buckets: &[u32]) {
+        const AHEAD: usize = 8;
         let mut freed = 0;
-        for &number in buckets {
+        for (place, &number) in buckets.iter().enumerate() {
+            if let Some(&later) = buckets.get(place + AHEAD) {
+                self.request_bucket(later as usize);
+            }
             let number = number as usize;
             let mut nodes = self.buckets[number].lock();
             nodes.retain(|node| {
@@ -123,10 +138,10 @@ impl Buckets {
     }
 
     fn find(&self, number: usize, table: TableId, key: &[u8], at: Gsn, out: &mut Vec<u8>) -> Version {
-        let nodes = self.buckets[number].lock();
+        let (tag, nodes) = (tag_of(table, key), self.buckets[number].lock());
         // The oldest one that the snapshot does not show.
         let mut oldest: Option<(&Node, (Gsn, u64))> = None;
-        for node in nodes.iter().filter(|node| node.is_of(table, key)) {
+        for node in nodes.iter().filter(|node| node.is_of(tag, table, key)) {
             let turn = match node.writer.outcome() {
                 Outcome::Committing => return Version::Unsettled,
                 // Its commit will be the last one.
@@ -161,8 +176,8 @@ impl Buckets {
             return false;
         }
         let until = reclaimable();
-        let nodes = self.buckets[number].lock();
-        let mut values = nodes.iter().filter(|node| node.flags.is_some() && node.is_of(table, key));
+        let (tag, nodes) = (tag_of(table, key), self.buckets[number].lock());
+        let mut values = nodes.iter().filter(|node| node.flags.is_some() && node.is_of(tag, table, key));
         values.any(|node| match node.writer.outcome() {
             Outcome::Committed(at, _) => at > until,
             Outcome::Active | Outcome::Committing => true,

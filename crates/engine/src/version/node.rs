@@ -4,6 +4,7 @@ use duramen_sync::Arc;
 use duramen_types::{Gsn, TableId};
 
 use super::writer::{Outcome, Writer};
+use crate::lock::LockId;
 use crate::page::SlotFlags;
 
 /// A record as it was before a change.
@@ -20,6 +21,8 @@ pub(crate) enum Before<'a> {
 pub(super) struct Node {
     pub(super) writer: Arc<Writer>,
     table: TableId,
+    /// A part of the hash of table and key: few other nodes of the bucket have the same.
+    tag: u32,
     key_len: u16,
     /// The flags of the value; none if there was no record.
     pub(super) flags: Option<SlotFlags>,
@@ -29,6 +32,7 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(writer: Arc<Writer>, table: TableId, key: &[u8], before: Before<'_>) -> Self {
+        let tag = tag_of(table, key);
         let (value, flags) = match before {
             Before::Absent => (&[][..], None),
             Before::Value(value, flags) => (value, Some(flags)),
@@ -37,12 +41,14 @@ impl Node {
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value);
         let key_len = u16::try_from(key.len()).expect("the limit of a key's length was checked");
-        Self { writer, table, key_len, flags, bytes: bytes.into_boxed_slice() }
+        Self { writer, table, tag, key_len, flags, bytes: bytes.into_boxed_slice() }
     }
 
+    /// Returns whether the node is of this record, whose tag is `tag`. The bytes of another node
+    /// are seldom touched.
     #[inline]
-    pub(super) fn is_of(&self, table: TableId, key: &[u8]) -> bool {
-        self.table == table && self.bytes[..usize::from(self.key_len)] == *key
+    pub(super) fn is_of(&self, tag: u32, table: TableId, key: &[u8]) -> bool {
+        self.tag == tag && self.table == table && self.bytes[..usize::from(self.key_len)] == *key
     }
 
     pub(super) fn value(&self) -> &[u8] {
@@ -55,12 +61,19 @@ impl Node {
     }
 }
 
+/// Returns the tag of a record's nodes.
+#[inline]
+pub(super) fn tag_of(table: TableId, key: &[u8]) -> u32 {
+    LockId::record(table, key).tag()
+}
+
 /// Unlinks the nodes of a key that none of the snapshots `open` needs, nor a later one, whose
 /// position will be `horizon` at least. Returns the bytes of memory that they took.
 pub(super) fn prune(nodes: &mut Vec<Node>, table: TableId, key: &[u8], open: &[Gsn], horizon: Gsn) -> u64 {
+    let tag = tag_of(table, key);
     let mut commits: Vec<(Gsn, u64)> = nodes
         .iter()
-        .filter(|node| node.is_of(table, key))
+        .filter(|node| node.is_of(tag, table, key))
         .filter_map(|node| match node.writer.outcome() {
             Outcome::Committed(at, turn) => Some((at, turn)),
             _ => None,
@@ -70,7 +83,7 @@ pub(super) fn prune(nodes: &mut Vec<Node>, table: TableId, key: &[u8], open: &[G
     let mut freed = 0;
     nodes.retain(|node| {
         let Outcome::Committed(until, turn) = node.writer.outcome() else { return true };
-        if !node.is_of(table, key) {
+        if !node.is_of(tag, table, key) {
             return true;
         }
         // The position of the next older commit to the key.

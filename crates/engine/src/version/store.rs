@@ -222,6 +222,14 @@ impl VersionStore {
         versions.buckets.extend(self.buckets().add(&writer, entry, &self.registry));
     }
 
+    /// Says that [`Self::push`] is called soon for a record that is deleted, with others.
+    #[inline]
+    pub(crate) fn request(&self, table: TableId, key: &[u8]) {
+        if self.is_on {
+            self.buckets().request(table, key);
+        }
+    }
+
     /// Publishes the versions of a transaction.
     fn publish<'v>(&self, outcome: Outcome, versions: &'v mut Versions) -> &'v Arc<Writer> {
         let Versions { kept, writer, buckets } = versions;
