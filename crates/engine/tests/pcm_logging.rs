@@ -141,8 +141,8 @@ fn pages_go_on_to_the_data_file_and_come_back() {
         let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, way)).unwrap();
         let table = db.create_table("t").unwrap();
         let key = |number: u32| number.wrapping_mul(0x9E37_79B9).to_be_bytes();
-        for number in 0..12_000_u32 {
-            db.run(|txn| txn.put(&table, &key(number), &number.to_le_bytes().repeat(150))).unwrap();
+        for number in 0..4_000_u32 {
+            db.run(|txn| txn.put(&table, &key(number), &number.to_le_bytes().repeat(350))).unwrap();
         }
         let mut open = db.begin();
         open.put(&table, &key(5), b"never committed").unwrap();
@@ -152,9 +152,9 @@ fn pages_go_on_to_the_data_file_and_come_back() {
         let db = Db::open_on(Arc::new(disk), in_memory(&memory, other(way))).unwrap();
         let table = db.open_table("t").unwrap();
         let mut txn = db.begin();
-        for number in 0..12_000_u32 {
+        for number in 0..4_000_u32 {
             let value = txn.get(&table, &key(number)).unwrap();
-            assert_eq!(value.as_deref(), Some(&number.to_le_bytes().repeat(150)[..]), "{number}");
+            assert_eq!(value.as_deref(), Some(&number.to_le_bytes().repeat(350)[..]), "{number}");
         }
         drop(txn);
         assert!(db.check().unwrap().is_ok());

@@ -216,7 +216,7 @@ mod tests {
                 .unwrap()
             })
             .collect();
-        for round in 0..2000 {
+        for round in 0..500 {
             if round % 3 == 0 {
                 gate.fill();
             }
