@@ -167,8 +167,8 @@ fn a_drained_tier_keeps_its_stamp() {
     }
 }
 
-/// The power goes off at an operation, of a sample or, in the long suite, of all: every page then has the version that was last
-/// written durably, or the one that was being written.
+/// The power goes off at each operation of a sample, in the long suite of all: every page then has
+/// the version that was last written durably, or the one that was being written.
 #[test]
 fn a_crash_at_any_operation_loses_no_written_version() {
     let rounds = |ground: &Ground, tier: &TieredPages, durable: &mut u64| {
