@@ -273,7 +273,7 @@ pub struct Options {
     pub give_up_archive: bool,
     /// The time in which a crashed database should open; `None` (default) is 1 second
     /// ([`Options::RECOVERY_TARGET`]), the least is 10 milliseconds. Checkpoints are taken so often
-    /// that recovery finds no more log than it reads and redoes in that time, assumed to be 256 MiB
+    /// that recovery finds no more log than it reads and redoes in that time, assumed to be 192 MiB
     /// a second, and half of that with a page tier, whose slots are read as well. A shorter time
     /// means that pages are written more often. A long transaction that has to be rolled back, and
     /// a disk too slow for the load, may make the opening longer.
@@ -681,12 +681,12 @@ mod tests {
     fn checkpoints_are_due_sooner_with_a_tier_and_in_a_small_log() {
         let mib = |options: &Options, has_tier| options.checkpoint_pace(has_tier).interval() >> 20;
         let usual = Options::default();
-        assert_eq!((mib(&usual, false), mib(&usual, true)), (128, 64));
+        assert_eq!((mib(&usual, false), mib(&usual, true)), (96, 48));
         let small = Options { log_max_bytes: 32 << 20, log_segment_bytes: 1 << 20, ..Options::default() };
         small.validate().unwrap();
         assert_eq!((mib(&small, false), mib(&small, true)), (16, 16));
         let quick = Options { recovery_target: Some(Duration::from_millis(250)), ..Options::default() };
-        assert_eq!((mib(&quick, false), mib(&quick, true)), (32, 16));
+        assert_eq!((mib(&quick, false), mib(&quick, true)), (24, 12));
         let own = Options { checkpoint_bytes: Some(100 << 20), ..Options::default() };
         assert_eq!((mib(&own, false), mib(&own, true)), (100, 100));
     }
