@@ -223,8 +223,14 @@ fn restore_what_openings_left(interrupted: &mut u64, cut: &mut u64) {
                 // The opening reached its checkpoint. It had no archive, so it recycled log that
                 // was not in the archive yet.
                 Err(Error::LogGap { .. }) if oldest(&left) > oldest(&crashed) => {}
-                // The same, for log that no opening needs, and that only the archive still kept.
-                Err(Error::LogGap { .. }) if oldest(&left) == oldest(&crashed) => {
+                // The same, for log that no opening needs any more: before, it was there for the
+                // archive alone.
+                Err(Error::LogGap { log, segment }) if oldest(&left) == oldest(&crashed) => {
+                    let directory = if log.get() == 0 { "log".to_owned() } else { format!("log{}", log.get()) };
+                    let name = format!("{directory}/{segment:016x}.log");
+                    let has = |disk: &SimDisk| disk.exists(&name).unwrap();
+                    assert!(has(&crashed) && !has(&archive) && !has(&left), "{name}");
+                    check_rows(&Db::open_on(arc(&left.image()), options.clone()).unwrap(), &expected);
                     let restore = Restore::from_disk(arc(&backup)).archive_on(arc(&archive)).log_on(arc(&crashed));
                     check_rows(&restored(restore, &options).1, &expected);
                 }

@@ -11,7 +11,7 @@ use duramen::{
 };
 use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_sync::Arc;
-use duramen_test_support::{Stride, block_on};
+use duramen_test_support::{Stride, block_on, is_long};
 
 const MIB: u64 = 1 << 20;
 
@@ -135,13 +135,14 @@ fn barriers_are_counted() {
 /// The data is many times as large as the PCM, and the PCM as the pool.
 #[test]
 fn pages_go_on_to_the_data_file_and_come_back() {
+    let rows = if is_long() { 12_000_u32 } else { 4_000 };
     for way in WAYS {
         let memory = SimMemory::new(2 * MIB, Domain::VolatileCache);
         let disk = SimDisk::new(1);
         let db = Db::open_on(Arc::new(disk.clone()), in_memory(&memory, way)).unwrap();
         let table = db.create_table("t").unwrap();
         let key = |number: u32| number.wrapping_mul(0x9E37_79B9).to_be_bytes();
-        for number in 0..4_000_u32 {
+        for number in 0..rows {
             db.run(|txn| txn.put(&table, &key(number), &number.to_le_bytes().repeat(350))).unwrap();
         }
         let mut open = db.begin();
@@ -152,7 +153,7 @@ fn pages_go_on_to_the_data_file_and_come_back() {
         let db = Db::open_on(Arc::new(disk), in_memory(&memory, other(way))).unwrap();
         let table = db.open_table("t").unwrap();
         let mut txn = db.begin();
-        for number in 0..4_000_u32 {
+        for number in 0..rows {
             let value = txn.get(&table, &key(number)).unwrap();
             assert_eq!(value.as_deref(), Some(&number.to_le_bytes().repeat(350)[..]), "{number}");
         }

@@ -130,12 +130,13 @@ fn key(number: u64) -> Vec<u8> {
 
 #[test]
 fn a_snapshot_shows_the_same_whatever_comes_later() {
+    let numbers = if is_long() { 300 } else { 120 };
     for way in ways() {
         let db = open(&way);
         let table = db.create_table("t").unwrap();
         let large = vec![3_u8; 20_000];
         let mut expected = Records::new();
-        for number in 0..120 {
+        for number in 0..numbers {
             let value = if number % 50 == 7 { large.clone() } else { vec![number as u8; 40] };
             db.run(|txn| txn.put(&table, &key(number), &value)).unwrap();
             expected.insert(key(number), value);
@@ -146,7 +147,7 @@ fn a_snapshot_shows_the_same_whatever_comes_later() {
         open.put(&table, &key(0), b"dirty").unwrap();
         open.put(&table, b"dirty", b"dirty").unwrap();
         for round in 0..3_u64 {
-            for number in 1..120 {
+            for number in 1..numbers {
                 match (number + round) % 4 {
                     0 => db.run(|txn| txn.put(&table, &key(number), b"changed")).unwrap(),
                     1 => db.run(|txn| txn.delete(&table, &key(number)).map(|_| ())).unwrap(),

@@ -11,7 +11,7 @@ use duramen_torture::workloads;
 use duramen_torture::world::LogEnd;
 
 fn sample(workload: &str) {
-    sample_with(workload, LogEnd::Files, Duration::from_millis(700)).assert_clean(5);
+    sample_with(workload, LogEnd::Files, Duration::from_millis(750)).assert_clean(5);
 }
 
 fn sample_with(workload: &str, log: LogEnd, time: Duration) -> Tally {

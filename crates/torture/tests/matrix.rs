@@ -12,13 +12,14 @@ use duramen_torture::workloads;
 
 /// Time of each combination.
 const TIME: Duration = Duration::from_millis(100);
+const LONG_TIME: Duration = Duration::from_millis(200);
 
 fn sample(suite: &str, parts: &[Part]) {
     let seed = announced_seed(&format!("matrix of {suite}"));
     let mut all = Tally::default();
-    let (first, step) = if is_long() { (0, 1) } else { (seed as usize % 6, 6) };
+    let (first, step, time) = if is_long() { (0, 1, LONG_TIME) } else { (seed as usize % 6, 6, TIME) };
     for (seed, combination) in (seed..).zip(Combination::all()).skip(first).step_by(step) {
-        let tally = combination.run(parts, seed, Extent::Brief, &Budget::lasting(TIME), &mut |_, _| {});
+        let tally = combination.run(parts, seed, Extent::Brief, &Budget::lasting(time), &mut |_, _| {});
         println!("{combination}: {tally}");
         assert!(tally.checks > 0, "{combination} was not tried");
         all.add(tally);

@@ -19,10 +19,22 @@ use crate::options::Options;
 const LINK: LinkFile =
     LinkFile { name: ARCHIVE, new_name: ARCHIVE_NEW, magic: b"DURAARCH", target: "log archive", further: &[0] };
 
+/// Refuses an archive that a database cannot remember, before anything is made.
+pub(super) fn check(archive: Option<&Archive>) -> Result<()> {
+    archive.and_then(Archive::directory).map_or(Ok(()), |directory| path_of(&directory).map(drop))
+}
+
+fn path_of(directory: &Path) -> Result<&str> {
+    directory.to_str().filter(|path| LINK.fits(path)).ok_or_else(|| {
+        invalid("the path of the archive, which the database keeps, is too long or not UTF-8".to_owned())
+    })
+}
+
 /// Returns the options with the archive that the database keeps, if they name none.
 ///
 /// # Errors
-/// [`Error::InvalidOption`] if that archive is not there: the next one would begin after a gap.
+/// [`Error::InvalidOption`] if that archive is not there: the next one would begin after a gap; or
+/// if the other options leave no log to archive.
 pub(super) fn with_kept(disk: &dyn Disk, control: &Control, options: Options) -> Result<Options> {
     if options.give_up_archive {
         forget(disk)?;
@@ -39,16 +51,16 @@ pub(super) fn with_kept(disk: &dyn Disk, control: &Control, options: Options) ->
             link.path
         )));
     }
-    Ok(Options { archive: Some(Archive::at(&link.path)?), ..options })
+    let options = Options { archive: Some(Archive::at(&link.path)?), ..options };
+    options.validate()?;
+    Ok(options)
 }
 
 /// Remembers the archive of an open database.
 pub(super) fn keep(disk: &dyn Disk, control: &Control, archive: Option<&Archive>) -> Result<()> {
     let Some(archive) = archive else { return Ok(()) };
     let Some(directory) = archive.directory() else { return forget(disk) };
-    let Some(path) = directory.to_str().filter(|path| LINK.fits(path)) else {
-        return Err(invalid("the path of the archive, which the database keeps, is too long or not UTF-8".to_owned()));
-    };
+    let path = path_of(&directory)?;
     match LINK.read(disk, control.database) {
         Ok(Some(link)) if link.path == path => Ok(()),
         // What cannot be read is replaced.

@@ -44,6 +44,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
     options.validate()?;
     let options = options.resolved();
     in_heap::check_sizes(&options.scheme)?;
+    archive::check(options.archive.as_ref())?;
     match (disk.directory(), &options.page_tier) {
         (Some(home), _) => check_places(&home, &options)?,
         (None, Some(tier)) => tier::check(tier, None, &[])?,

@@ -85,4 +85,4 @@ fn check_scheme(found: SchemeId, wanted: &Scheme) -> Result<()> {
 }
 
 /// Buckets of the lock table.
-const LOCK_BUCKETS: usize = 1 << 13;
+const LOCK_BUCKETS: usize = 1 << 14;

@@ -192,6 +192,7 @@ mod models {
 mod tests {
     use duramen_sync::atomic::AtomicBool;
     use duramen_sync::{Arc, thread};
+    use duramen_test_support::is_long;
 
     use super::*;
 
@@ -216,7 +217,7 @@ mod tests {
                 .unwrap()
             })
             .collect();
-        for round in 0..500 {
+        for round in 0..if is_long() { 2000 } else { 500 } {
             if round % 3 == 0 {
                 gate.fill();
             }
