@@ -101,7 +101,7 @@ fn what_cannot_be_restored_is_refused_with_what_to_do() {
     let ran = duramen(&["backup", arg(&db), arg(&backup), "--archive", arg(&archive)]).exits_with(0);
     assert!(ran.stdout.starts_with("backup to gsn "), "{ran:#?}");
     duramen(&["backup", arg(&db), arg(&backup), "--archive", arg(&archive)]).exits_with(1).says(&["choose an empty"]);
-    home.bench("9000", &[]);
+    home.bench("18000", &[]);
 
     let target = home.at("target");
     home.restore(&target, &["--to", "yesterday"]).exits_with(2).says(&["neither a GSN nor a time"]);

@@ -94,7 +94,7 @@ fn verify(db: &Db) {
 
 #[test]
 fn databases_of_earlier_versions_open() {
-    for format in [1, 3] {
+    for format in [1, 3, 7] {
         for (name, logs, _) in SPECIMENS {
             let disk = fixture::unpack(&std::fs::read(file(format, name)).unwrap());
             for life in 0..3 {

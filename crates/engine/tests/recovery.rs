@@ -233,7 +233,9 @@ fn records_that_make_no_sense_are_refused() {
     let good = SimDisk::new(1);
     Db::open_on(Arc::new(good.clone()), options(64, 1 << 20)).unwrap().close().unwrap();
     let database = duramen::inspect::checkpoint(Arc::new(good.clone())).unwrap().current().unwrap().database;
-    let wal_options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 1 << 20, ..WalOptions::default() };
+    // In a log so large, headers state previous records that do not exist.
+    let large = WalOptions { max_bytes: 1 << 40, ..WalOptions::default() };
+    let wal_options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 1 << 20, ..large };
     let opened_with = |kind: u8, flags: u8, txn: u64, further: u64| {
         let disk = good.image();
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());

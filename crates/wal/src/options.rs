@@ -6,7 +6,7 @@ use duramen_pmem::{Domain, DrainBy, Guarantee, Placement, Source, Survive, Timin
 use duramen_types::{BLOCK_SIZE, LogId};
 
 use crate::error::{Result, WalError};
-use crate::format::record::{HEADER_BYTES, MAX_RECORD_BYTES};
+use crate::format::header::{MAX_RECORD_BYTES, MOST_HEADER_BYTES};
 use crate::insert::InsertDesign;
 use crate::observer::ReadObserver;
 use crate::segments::archive::Archive;
@@ -311,6 +311,6 @@ impl WalOptions {
 
     /// Returns the longest payload that a record can have with these options, in bytes.
     pub fn max_payload(&self) -> usize {
-        (self.ring_bytes / 4).min(MAX_RECORD_BYTES) - HEADER_BYTES
+        (self.ring_bytes / 4).min(MAX_RECORD_BYTES) - MOST_HEADER_BYTES
     }
 }

@@ -165,7 +165,7 @@ fn requests_are_served_by_the_daemon() {
         hardened.iter().for_each(|hardened| hardened.wait().unwrap());
         assert_eq!(wal.durable(), wal.end());
         let stats = wal.stats();
-        assert_eq!((stats.records, stats.bytes), (20, 20 * 64));
+        assert_eq!((stats.records, stats.bytes), (20, 20 * record_bytes(10)));
         assert!(stats.flushes >= 1 && stats.flushes <= 20);
     }
 }
@@ -369,7 +369,7 @@ fn a_log_may_start_at_the_very_end_of_its_last_segment() {
         let wal = create(&disk, design);
         let data = (64 << 10) - 4096;
         for number in 0..data / 4096 {
-            insert(&wal, number, 4096 - 48);
+            insert(&wal, number, 4096 - HEADER_BYTES);
         }
         wal.wait_hardened(Gsn::new(wal.end().get() - 4096), None).unwrap();
         assert_eq!(wal.end().get(), FIRST_LSN.get() + data);
@@ -406,7 +406,7 @@ fn a_full_log_refuses_reservations_and_recovers() {
             }
         };
         assert!(matches!(full, WalError::Full { .. }), "{full}");
-        assert_eq!(number, 2 * (64 - 4) * 1024 / 4048);
+        assert_eq!(number, 2 * (64 - 4) * 1024 / record_bytes(4000));
         assert!(wal.failure().is_none());
         assert_eq!(wal.stats().reserved_bytes, 0);
         let last = insert(&wal, number, 10);

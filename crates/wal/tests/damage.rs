@@ -69,7 +69,7 @@ fn records_beyond_the_reach_of_a_flush_are_damage() {
     // there; one segment further.
     for (count, end, window) in [(25, 5, 21), (35, 14, 30), (50, 14, 45)] {
         let disk = SimDisk::new(1);
-        let inserted = hardened_log(&disk, design, count, 4048);
+        let inserted = hardened_log(&disk, design, count, 4096 - HEADER_BYTES);
         assert!(inserted.iter().enumerate().all(|(i, record)| record.lsn.get() == 4096 * (i as u64 + 1)));
         for record in &inserted[end..window] {
             let (name, offset) = place(record.lsn.advance(100));
@@ -135,7 +135,7 @@ fn damaged_headers_are_named() {
         }
         let newer = disk.image();
         newer.flip_bit("log/0000000000000000.log", 8, 4);
-        assert!(matches!(open(&newer, design), Err(WalError::WrongVersion { found: 17, supported: 2 })));
+        assert!(matches!(open(&newer, design), Err(WalError::WrongVersion { found: 19, supported: 4 })));
         let short = disk.image();
         short.open("log/0000000000000001.log", duramen_io::OpenMode::Existing).unwrap().set_len(8192).unwrap();
         assert!(matches!(open(&short, design), Err(WalError::Corrupt { segment: 1, offset: 8192, .. })));
@@ -374,7 +374,7 @@ fn a_reservation_is_worth_its_bytes() {
         disk.set_capacity(0);
         let mut last = Gsn::ZERO;
         for number in 0..20 {
-            last = insert(&wal, number, 10_000 - 48).gsn;
+            last = insert(&wal, number, 10_000 - HEADER_BYTES).gsn;
         }
         wal.wait_hardened(last, None).unwrap();
         wal.unreserve(200 << 10);

@@ -94,7 +94,7 @@ fn a_ring_that_is_always_full() {
     }
 }
 
-/// From the smallest record, 48 bytes, to 1 MiB, the largest that this ring allows. A large record
+/// From the smallest record, 24 bytes, to 1 MiB, the largest that this ring allows. A large record
 /// then often finds the ring full, and small ones are next to large ones.
 #[test]
 fn from_the_smallest_record_to_a_mebibyte() {

@@ -29,9 +29,10 @@
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
 //! The rest of a block is zero. Version 3 added the fields at 92 and 496, version 4 the one at 93,
-//! version 5 the one at 94, and version 6 the scheme 3. A database has the lowest version that
-//! suffices for it: with a write-ahead log that is 3, with a page tier 5, with PCMLogging 6. Of the
-//! older versions, version 1 was for one log and version 2 for several.
+//! version 5 the one at 94, and version 6 the scheme 3. Since version 7, log records have short
+//! headers, and updates short forms. A database has the lowest version that suffices for it: with a
+//! write-ahead log that is 7, in a heap 4, with PCMLogging 6. Of the older versions, version 1 was
+//! for one log and version 2 for several.
 
 use std::fmt;
 
@@ -44,7 +45,7 @@ use crate::error::{Error, Result};
 use crate::options::{Partition, Scheme};
 
 /// The format version that this program writes, and the highest version that it reads.
-pub(crate) const FORMAT_VERSION: u32 = 6;
+pub(crate) const FORMAT_VERSION: u32 = 7;
 
 /// The lowest format version that this program reads.
 const OLDEST_VERSION: u32 = 1;
@@ -60,6 +61,9 @@ const TIER_VERSION: u32 = 5;
 
 /// The first version for PCMLogging.
 const PCM_VERSION: u32 = 6;
+
+/// The first version whose log has records with short headers.
+const SHORT_HEADERS_VERSION: u32 = 7;
 
 /// Name of the control file.
 pub(crate) const CONTROL: &str = "control";
@@ -264,8 +268,7 @@ impl Control {
         block.fill(0);
         block[0..8].copy_from_slice(&MAGIC);
         let version = match self.scheme {
-            SchemeId::Wal if self.has_tier => TIER_VERSION,
-            SchemeId::Wal => GENERATIONS_VERSION,
+            SchemeId::Wal => SHORT_HEADERS_VERSION,
             SchemeId::InPlace | SchemeId::NvramGroupCommit => SCHEMES_VERSION,
             SchemeId::PcmLogging => PCM_VERSION,
         };
@@ -546,11 +549,11 @@ mod tests {
     fn other_versions_are_refused_by_name() {
         let mut block = vec![0; BLOCK_SIZE];
         Control { has_tier: true, ..sample(5) }.encode(&mut block);
-        assert_eq!((block[8], Control::decode(&block)), (5, Ok(Control { has_tier: true, ..sample(5) })));
+        assert_eq!((block[8], Control::decode(&block)), (7, Ok(Control { has_tier: true, ..sample(5) })));
         Control { scheme: SchemeId::InPlace, ..sample(5) }.encode(&mut block);
         assert_eq!(Control::decode(&block).map(|control| control.scheme), Ok(SchemeId::InPlace));
         sample(5).encode(&mut block);
-        assert_eq!(block[8], 3, "a database with a log has the version that earlier programs read");
+        assert_eq!(block[8], 7, "earlier programs do not read the log");
         block[8] = 9;
         let crc = crc32c(&block[..CRC]);
         block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());

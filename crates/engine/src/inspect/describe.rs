@@ -7,7 +7,7 @@ use crate::checkpoint::tables::{CheckpointEnd, decode_pages, decode_txns};
 use crate::page::{self, Node, PageBuf, PageType, SlotFlags, bitmap};
 use crate::record::{
     DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, FlagRun, Kind, Malformed, PageOp, PageOps, Reader, Undo,
-    undo_next,
+    inverse, undo_next,
 };
 use crate::storage::overflow::Reference;
 use crate::timestamp::Timestamp;
@@ -63,7 +63,7 @@ fn parts_of(
     match kind {
         Some(kind @ Kind::Update) => {
             operations(kind, flags & FLAG_SEVERAL_PAGES != 0, parts)?;
-            parts.push(format!("undo: {}", undo(Undo::decode(&mut Reader::new(payload))?)));
+            parts.push(format!("undo: {}", undo(inverse(payload)?)));
         }
         Some(kind @ Kind::System) => operations(kind, true, parts)?,
         Some(kind @ Kind::Compensation) => {

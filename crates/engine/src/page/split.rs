@@ -6,7 +6,7 @@
 
 use duramen_types::{PAGE_SIZE, PageId};
 
-use super::node::{CHILD_SIZE, MAX_INLINE_SIZE, Node, PREFIX_LEN, SLOT_SIZE, SLOTS};
+use super::node::{CELL_OFF, CHILD_SIZE, HEAP_START, MAX_INLINE_SIZE, Node, PREFIX_LEN, SLOT_SIZE, SLOTS};
 use super::node_mut::{NodeMut, common_prefix_len, copy_of, prefix_len};
 use super::{PageMut, PageType, init_header, page_type, table_id};
 
@@ -29,10 +29,10 @@ pub(crate) fn split_point(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
 /// - inner node: the separator is the key of the returned slot. It moves up, and its child becomes
 ///   the left node's rightmost child.
 ///
-/// The bytes are halved, except when the insertion is at one end of the node: that end gets as
-/// little as possible, so that ascending and descending insertions leave full nodes behind. In
-/// every case both halves fit into a page, and the half that the new entry belongs to has room for
-/// it.
+/// The bytes are halved, except when the insertion is at one end of the node, or in a leaf directly
+/// behind the latest one: that end, or the part behind, gets as little as possible, so that
+/// ascending and descending insertions leave full nodes behind. In every case both halves fit into
+/// a page, and the half that the new entry belongs to has room for it.
 pub(crate) fn split_point_for(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<u8>) {
     assert!(entry_size <= MAX_INLINE_SIZE, "the entry is too large for a node");
     if node.is_leaf() { split_leaf(node, hint, entry_size) } else { split_inner(node, hint) }
@@ -45,8 +45,10 @@ fn split_leaf(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<
         return (1, leaf_separator(node, 1));
     }
     if hint < count {
-        let slot = halving_slot(node).clamp(1, count - 1);
-        return (slot, leaf_separator(node, slot));
+        return split_after_latest(node, hint, entry_size).unwrap_or_else(|| {
+            let slot = halving_slot(node).clamp(1, count - 1);
+            (slot, leaf_separator(node, slot))
+        });
     }
     if let Some(fence) = truncating_fence(node, entry_size) {
         return (count, fence);
@@ -60,6 +62,21 @@ fn split_leaf(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<
         }
         slot -= 1;
     }
+}
+
+/// Splits a leaf at `hint` if the entry before was the latest insertion: then keys probably ascend
+/// here, below others that stay. Were the leaf halved, the ascending keys and the others would soon
+/// share a leaf again, and every split would leave a leaf that is half full behind. Returns `None`
+/// if one half had no room for the new entry.
+fn split_after_latest(node: Node<&[u8]>, hint: usize, entry_size: usize) -> Option<(usize, Vec<u8>)> {
+    // Cells are allocated downwards.
+    if node.slot_field(hint - 1, CELL_OFF) != node.field(HEAP_START) {
+        return None;
+    }
+    let separator = high_separator(node, hint);
+    let right = (hint..node.slot_count()).map(|slot| (node.key_len(slot), node.value_len(slot)));
+    let sizes = [left_size(node, hint, &separator), size_with(Some(&separator), node.upper_fence(), right)];
+    sizes.iter().all(|size| size + SLOT_SIZE + entry_size <= PAGE_SIZE).then_some((hint, separator))
 }
 
 /// Returns a fence above the last key that lets the last leaf of a tree truncate its prefix, or
@@ -110,6 +127,21 @@ fn halving_slot(node: Node<&[u8]>) -> usize {
         left = next;
     }
     node.slot_count()
+}
+
+/// Returns a short key between the last of `slot` entries on the left and the first on the right,
+/// such that further keys that follow the last belong to the left.
+fn high_separator(node: Node<&[u8]>, slot: usize) -> Vec<u8> {
+    let (mut last, mut first) = (Vec::new(), Vec::new());
+    node.key_into(slot - 1, &mut last);
+    node.key_into(slot, &mut first);
+    let common = common_prefix_len(&last, &first);
+    // The shortest separator of keys that differ in their last byte only would be close to the last.
+    if first.len() == common + 1 && last.get(common).is_some_and(|byte| byte + 1 < first[common]) {
+        first[common] -= 1;
+        return first;
+    }
+    leaf_separator(node, slot)
 }
 
 /// Returns the shortest key between the last of `slot` entries on the left and the first on the

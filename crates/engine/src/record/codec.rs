@@ -35,6 +35,12 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
+    /// Returns the next byte without reading it.
+    #[inline]
+    pub(crate) fn first(&self) -> Result<u8, Malformed> {
+        self.0.first().copied().ok_or(Malformed)
+    }
+
     #[inline]
     pub(crate) fn byte(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or(Malformed)?;

@@ -2,7 +2,7 @@
 //!
 //! | kind | payload |
 //! |---|---|
-//! | `Update` | how to undo it ([`Undo`]), then one page operation on the record's page (with [`FLAG_SEVERAL_PAGES`]: operations as in `System`) |
+//! | `Update` | how to undo it ([`Undo`]) and one page operation on the record's page, in a short form if there is one (`update.rs`); with [`FLAG_SEVERAL_PAGES`], how to undo it, then operations as in `System` |
 //! | `System` | page operations, each after its page number: a whole system transaction, redo only |
 //! | `Compensation` | LSN of the next record to undo, then page operations as in `System` |
 //! | `Commit` | when, in microseconds since 1970, if the log is archived; else none |
@@ -19,11 +19,13 @@ mod codec;
 mod op;
 mod tree;
 mod undo;
+mod update;
 
 pub(crate) use codec::{Malformed, Reader, put_bytes, put_number};
 pub(crate) use op::{FlagRun, PageOp, difference};
 pub(crate) use tree::Tree;
 pub(crate) use undo::{DeferredFree, KeyList, Undo};
+pub(crate) use update::{inverse, put_update, read_update};
 
 use duramen_types::{Gsn, LogAddress, PageId, TxnId};
 use duramen_wal::NewRecord;
@@ -97,10 +99,10 @@ impl Kind {
 
 /// The page operations of a record, in order, with their pages.
 pub(crate) struct PageOps<'a> {
+    /// Operations, each of which follows its page number.
     reader: Reader<'a>,
-    /// The record's own page, for the one operation of an `Update`. In other records each operation
-    /// follows its page number.
-    single: Option<PageId>,
+    /// The one operation of an update of one page, and the record's own page.
+    single: Option<(PageId, PageOp<'a>)>,
 }
 
 impl<'a> PageOps<'a> {
@@ -109,9 +111,14 @@ impl<'a> PageOps<'a> {
         let mut reader = Reader::new(payload);
         let mut single = None;
         match kind {
+            Kind::Update if flags & FLAG_SEVERAL_PAGES == 0 => {
+                single = Some((page, read_update(&mut reader)?.1));
+                if !reader.is_empty() {
+                    return Err(Malformed);
+                }
+            }
             Kind::Update => {
                 Undo::decode(&mut reader)?;
-                single = (flags & FLAG_SEVERAL_PAGES == 0).then_some(page);
             }
             Kind::System => {}
             Kind::Compensation => {
@@ -123,11 +130,7 @@ impl<'a> PageOps<'a> {
     }
 
     fn read(&mut self) -> Result<(PageId, PageOp<'a>), Malformed> {
-        let page = match self.single {
-            Some(page) => page,
-            None => PageId::new(self.reader.number()?),
-        };
-        Ok((page, PageOp::decode(&mut self.reader)?))
+        Ok((PageId::new(self.reader.number()?), PageOp::decode(&mut self.reader)?))
     }
 }
 
@@ -135,6 +138,9 @@ impl<'a> Iterator for PageOps<'a> {
     type Item = Result<(PageId, PageOp<'a>), Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(single) = self.single.take() {
+            return Some(Ok(single));
+        }
         if self.reader.is_empty() {
             return None;
         }

@@ -95,12 +95,12 @@ impl<'a> KeyList<'a> {
     }
 }
 
-fn put_tree(out: &mut Vec<u8>, tree: Tree) {
+pub(super) fn put_tree(out: &mut Vec<u8>, tree: Tree) {
     put_number(out, tree.root.get());
     put_number(out, tree.table.get().into());
 }
 
-fn read_tree(reader: &mut Reader<'_>) -> Result<Tree, Malformed> {
+pub(super) fn read_tree(reader: &mut Reader<'_>) -> Result<Tree, Malformed> {
     Ok(Tree { root: PageId::new(reader.number()?), table: TableId::new(reader.small()?) })
 }
 

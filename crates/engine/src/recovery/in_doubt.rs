@@ -13,7 +13,7 @@ use super::parts::UndoParts;
 use super::prev_chain::{PrevChain, ReadRecords};
 use crate::error::{Error, Result};
 use crate::lock::{LockId, LockMode};
-use crate::record::{DeferredFree, Kind, Malformed, Reader, Undo};
+use crate::record::{DeferredFree, Kind, Malformed, Undo, inverse};
 use crate::storage::catalog::CATALOG;
 use crate::txn_state::context_pool::Context;
 use crate::txn_state::log::Mark;
@@ -71,7 +71,7 @@ impl InDoubt {
             match record.kind {
                 Kind::Compensation => {}
                 Kind::Update => {
-                    let undo = Undo::decode(&mut Reader::new(record.payload)).map_err(malformed)?;
+                    let undo = inverse(record.payload).map_err(malformed)?;
                     if parts.instant_recovery && !planted!(LoserUnlocked) {
                         lock(parts, &mut context, undo).map_err(|Contested| malformed(Malformed))?;
                     }

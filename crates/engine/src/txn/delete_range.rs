@@ -131,10 +131,7 @@ impl Txn {
         let mut list = Vec::new();
         let undo = Undo::Delete { tree, keys: KeyList::of(&deleted, &mut list) };
         context.log.delete_together(engine.scheme(), &engine.txns, &mut leaf, deleted.len(), |_, out| {
-            undo.encode(out);
-            let operation = out.len();
-            PageOp::SetFlags { runs: &runs }.encode(out);
-            operation
+            out.put(&undo, PageOp::SetFlags { runs: &runs })
         });
         drop(leaf);
         let done = deleted.len();

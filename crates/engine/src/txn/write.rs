@@ -270,11 +270,9 @@ impl Txn {
         let free = overflow_chain_of(node.value(slot), flags);
         engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot), true);
         context.log.update(engine.scheme(), &engine.txns, &mut leaf, true, |_, out| {
-            Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags }.encode(out);
-            let operation = out.len();
+            let undo = Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags };
             let flags = flags.with(SlotFlags::GHOST);
-            PageOp::Change { slot: number(slot), at: 0, remove: 0, add: &[], flags }.encode(out);
-            operation
+            out.put(&undo, PageOp::Change { slot: number(slot), at: 0, remove: 0, add: &[], flags })
         });
         drop(leaf);
         if let Some(free) = free {
@@ -305,11 +303,9 @@ fn change_slot<'s>(
         let (at, old_part, new_part) = difference(old, payload);
         let add = &old[at..at + old_part];
         let at = number(at);
-        Undo::Change { tree, key, at, remove: number(new_part.len()), add, flags: old_flags }.encode(out);
-        let operation = out.len();
+        let undo = Undo::Change { tree, key, at, remove: number(new_part.len()), add, flags: old_flags };
         let remove = number(old_part);
-        PageOp::Change { slot: number(slot), at, remove, add: new_part, flags }.encode(out);
-        operation
+        out.put(&undo, PageOp::Change { slot: number(slot), at, remove, add: new_part, flags })
     });
     drop(leaf);
     if let Some(free) = free {
@@ -352,10 +348,7 @@ fn insert_slot<'s>(
     }
     engine.versions.push(&mut context.versions, tree.table, key, Before::Absent, false);
     context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |_, out| {
-        Undo::Insert { tree, key }.encode(out);
-        let operation = out.len();
-        PageOp::Insert { slot: number(slot), key, value: payload, flags }.encode(out);
-        operation
+        out.put(&Undo::Insert { tree, key }, PageOp::Insert { slot: number(slot), key, value: payload, flags })
     });
     Ok(Attempt::Done)
 }

@@ -18,7 +18,7 @@ use super::table::{TxnEntry, TxnSlot, TxnState, TxnTable};
 use crate::error::{Error, Result};
 use crate::pool::Exclusive;
 use crate::record::{
-    DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, Kind, PageOp, Reader, Tree, Undo, put_number,
+    DeferredFree, FLAG_HAS_DEFERRED_FREES, FLAG_SEVERAL_PAGES, Kind, PageOp, Reader, Tree, Undo, put_number, put_update,
 };
 use crate::scheme::{Change, Home, Recorded, StorageScheme};
 use crate::storage::mini_transaction::MiniTransaction;
@@ -80,7 +80,7 @@ pub(crate) struct TxnLog {
     clock: Gsn,
     entries: Vec<Entry>,
     arena: Vec<u8>,
-    scratch: Vec<u8>,
+    scratch: Statement,
     /// Bytes reserved and not given back.
     reserved: u64,
     /// Bytes of `reserved` that records have used up.
@@ -89,6 +89,48 @@ pub(crate) struct TxnLog {
     undo_bytes: u64,
     /// Overflow values written so far.
     overflow_chains: u64,
+}
+
+/// An update of one page, as it is recorded.
+#[derive(Debug, Default)]
+pub(crate) struct Statement {
+    /// The inverse, and what follows it.
+    bytes: Vec<u8>,
+    /// Where the inverse ends.
+    operation: usize,
+    /// Whether a log takes the update: then its payload follows the inverse, in the shortest form.
+    /// Otherwise the operation follows.
+    is_logged: bool,
+}
+
+impl Statement {
+    fn begin(&mut self, is_logged: bool) {
+        self.bytes.clear();
+        self.is_logged = is_logged;
+    }
+
+    /// States the inverse and the operation; returns the operation.
+    #[inline]
+    pub(crate) fn put<'e>(&mut self, undo: &Undo<'_>, op: PageOp<'e>) -> PageOp<'e> {
+        undo.encode(&mut self.bytes);
+        self.operation = self.bytes.len();
+        if self.is_logged {
+            put_update(&mut self.bytes, undo, &op);
+        } else {
+            op.encode(&mut self.bytes);
+        }
+        op
+    }
+
+    fn inverse(&self) -> &[u8] {
+        &self.bytes[..self.operation]
+    }
+
+    /// Returns the payload of the record, and where the operation begins in it unless a log takes
+    /// it.
+    fn payload(&self) -> (&[u8], usize) {
+        if self.is_logged { (&self.bytes[self.operation..], 0) } else { (&self.bytes, self.operation) }
+    }
 }
 
 /// A record of a transaction that recovery resumes.
@@ -357,29 +399,30 @@ impl TxnLog {
         self.record(TxnState::Active, draft, |home, record| scheme.change(Some(home), Change { record, prefix }, pages))
     }
 
-    /// Changes a latched leaf: `describe` writes the inverse and, behind it, the operation, both
-    /// made from the leaf's present contents, and returns where the operation begins. `ghost` says
-    /// that the operation deletes the record. The leaf stays latched.
-    pub(crate) fn update(
+    /// Changes a latched leaf: `describe` states the inverse and the operation, both made from the
+    /// leaf's present contents, and returns the operation. `ghost` says that it deletes the record.
+    /// The leaf stays latched.
+    pub(crate) fn update<'e>(
         &mut self,
         scheme: &dyn StorageScheme,
         txns: &TxnTable,
         leaf: &mut Exclusive<'_>,
         ghost: bool,
-        describe: impl FnOnce(&[u8], &mut Vec<u8>) -> usize,
+        describe: impl FnOnce(&[u8], &mut Statement) -> PageOp<'e>,
     ) -> Recorded {
         self.enter(scheme, txns);
-        let mut payload = std::mem::take(&mut self.scratch);
-        payload.clear();
-        let operation = describe(leaf, &mut payload);
+        let mut statement = std::mem::take(&mut self.scratch);
+        statement.begin(scheme.log().is_some());
+        let op = describe(leaf, &mut statement);
         leaf.prepare();
-        let op = PageOp::decode(&mut Reader::new(&payload[operation..])).expect("it was just encoded");
         op.apply(&mut leaf.page_mut()).expect("the operation was checked against the page");
         let prev = self.slot.last();
-        let draft = Draft::of_page(Kind::Update, 0, leaf.id(), leaf.gsn(), &payload);
-        let recorded = self.change(scheme, draft, operation, std::slice::from_mut(leaf));
-        self.remember(scheme, Inverse::Undo, &payload[..operation], (recorded.address, prev), ghost, payload.len());
-        self.scratch = payload;
+        let (payload, prefix) = statement.payload();
+        let draft = Draft::of_page(Kind::Update, 0, leaf.id(), leaf.gsn(), payload);
+        let recorded = self.change(scheme, draft, prefix, std::slice::from_mut(leaf));
+        let records = (recorded.address, prev);
+        self.remember(scheme, Inverse::Undo, statement.inverse(), records, ghost, statement.bytes.len());
+        self.scratch = statement;
         recorded
     }
 
@@ -444,13 +487,13 @@ impl TxnLog {
     }
 
     /// Deletes several records of a latched leaf as [`Self::update`] changes one.
-    pub(crate) fn delete_together(
+    pub(crate) fn delete_together<'e>(
         &mut self,
         scheme: &dyn StorageScheme,
         txns: &TxnTable,
         leaf: &mut Exclusive<'_>,
         records: usize,
-        describe: impl FnOnce(&[u8], &mut Vec<u8>) -> usize,
+        describe: impl FnOnce(&[u8], &mut Statement) -> PageOp<'e>,
     ) {
         self.update(scheme, txns, leaf, true, describe);
         self.expect_compensations(scheme, records);

@@ -16,7 +16,7 @@ use crate::figure::Series;
 
 /// Bytes of a record, as in the paper's microbenchmark.
 const RECORD_BYTES: usize = 120;
-const HEADER_BYTES: usize = 48;
+const HEADER_BYTES: usize = 32;
 /// Time for all threads to start.
 const START_UP: Duration = Duration::from_millis(1);
 /// Approximate number of records between two readings of the clock.

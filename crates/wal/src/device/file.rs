@@ -7,6 +7,7 @@ use crate::buffer::ring::Ring;
 use crate::device::flush::Flusher;
 use crate::device::{Device, Tail};
 use crate::error::{Result, WalError};
+use crate::format::header::Layout;
 use crate::format::record::NewRecord;
 
 /// The device that consists of the segments alone.
@@ -22,9 +23,9 @@ impl Device for FileDevice {
         self.0.seals_at_flush()
     }
 
-    unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, durable: Lsn) {
+    unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, layout: Layout, record: &NewRecord<'_>, gsn: Gsn, durable: Lsn) {
         // SAFETY: the caller guarantees the contract of `Flusher::fill`.
-        unsafe { self.0.fill(tail, lsn, record, gsn, durable) };
+        unsafe { self.0.fill(tail, lsn, layout, record, gsn, durable) };
     }
 }
 

@@ -27,7 +27,8 @@ use crate::buffer::positions::Space;
 use crate::buffer::ring::Ring;
 use crate::device::Tail;
 use crate::error::Result;
-use crate::format::record::{MAX_RECORD_BYTES, NewRecord, encode, filled, record_bytes, seal};
+use crate::format::header::{Layout, MAX_RECORD_BYTES};
+use crate::format::record::{NewRecord, encode, filled, seal};
 use crate::format::segment::BLOCK;
 use crate::options::Sealing;
 use crate::segments::files::SegmentFiles;
@@ -63,11 +64,19 @@ impl Flusher {
     ///
     /// # Safety
     /// As for [`crate::device::Device::fill`].
-    pub(crate) unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, durable: Lsn) {
+    pub(crate) unsafe fn fill(
+        &self,
+        tail: Tail<'_>,
+        lsn: Lsn,
+        layout: Layout,
+        record: &NewRecord<'_>,
+        gsn: Gsn,
+        durable: Lsn,
+    ) {
         // SAFETY: the space is the caller's. The flusher accesses nothing behind the released end.
         // There is room, so the bytes that lay here before are on the device.
-        let space = unsafe { tail.ring.bytes_mut(lsn, record_bytes(record.payload.len())) };
-        encode::<MAX_RECORD_BYTES>(space, record, lsn, gsn, durable);
+        let space = unsafe { tail.ring.bytes_mut(lsn, layout.record_bytes(record.payload.len())) };
+        encode::<MAX_RECORD_BYTES>(space, layout, record, lsn, gsn, durable);
         filled(record, space);
         self.inserted(space, lsn);
     }

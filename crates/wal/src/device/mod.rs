@@ -47,6 +47,7 @@ use crate::device::nvm::NvmDevice;
 use crate::device::nvm::open::FoundRing;
 use crate::device::nvm::passive::Passive;
 use crate::error::Result;
+use crate::format::header::Layout;
 use crate::format::record::NewRecord;
 use crate::insert::AnyInsertion;
 use crate::options::{GroupCommit, WalOptions};
@@ -112,7 +113,7 @@ pub(crate) trait Device: Debug + Send + Sync {
     /// # Safety
     /// The space of the record has been allocated to the caller alone and has not been released,
     /// and there is room for it.
-    unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, durable: Lsn);
+    unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, layout: Layout, record: &NewRecord<'_>, gsn: Gsn, durable: Lsn);
 
     /// Makes the calling thread's records durable, if the threads do that themselves. The thread is
     /// committing, or is about to wait for anything other than the log.

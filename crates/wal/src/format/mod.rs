@@ -2,5 +2,7 @@
 //!
 //! Everything here is a pure function of bytes; no function reads a file.
 
+pub(crate) mod header;
+pub(crate) mod identity;
 pub(crate) mod record;
 pub(crate) mod segment;

@@ -5,7 +5,8 @@
 //! ```text
 //! block 0, of which only the first 512 bytes are used, so that it is written whole or not at all:
 //!   0 magic          8 bytes  "DURAMLOG"
-//!   8 version        u32      1 if the file is whole, 2 if it may still have to grow
+//!   8 version        u32      3 if the file is whole, 4 if it may still have to grow; 1 and 2 if all records
+//!                             have full headers
 //!  12 crc            u32      CRC-32C of the 512 bytes with this field zero
 //!  16 database       16 bytes
 //!  32 log            u16
@@ -18,7 +19,7 @@
 //!  72 ring_bytes     u64      size of the log buffer of the process that writes the segment
 //!  80 ring           u64      number of the ring in persistent memory that holds the end of the log, or zero: see the
 //!                             last segment's
-//!  88 file_bytes     u64      in version 2: size that the file has at least, a multiple of 4096
+//!  88 file_bytes     u64      in versions 2 and 4: size that the file has at least, a multiple of 4096
 //! block 1 and following: the bytes from LSN `base`
 //! ```
 //!
@@ -34,7 +35,7 @@ use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
 
 use crate::address::FIRST_LSN;
 use crate::error::{Result, WalError};
-use crate::format::record::Identity;
+use crate::format::identity::Identity;
 
 /// Directory of the segments of a database's first log, and of copies of them.
 pub(crate) const DIRECTORY: &str = "log";
@@ -54,10 +55,12 @@ const LSN_LIMIT: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"DURAMLOG";
 /// The version of the header of a whole file.
-const WHOLE: u32 = 1;
+const WHOLE: u32 = 3;
 /// The version of the header of a file that may have to grow, and the latest.
-const VERSION: u32 = 2;
-/// Offset of the field that only version 2 has.
+const VERSION: u32 = 4;
+/// Versions with the same meanings, of logs whose records all have full headers.
+const EARLIER: [u32; 2] = [1, 2];
+/// Offset of the field that whole files lack.
 const FILE_BYTES: usize = 88;
 
 /// Maps LSNs to segments and offsets.
@@ -224,7 +227,7 @@ impl SegmentHeader {
         let version = u64_at(8) as u32;
         let stored_crc = (u64_at(8) >> 32) as u32;
         // Checked before the checksum, which another version may compute differently.
-        if ![WHOLE, VERSION].contains(&version) {
+        if ![WHOLE, VERSION].contains(&version) && !EARLIER.contains(&version) {
             return Err(WalError::WrongVersion { found: version, supported: VERSION });
         }
         let mut checked = *sector;
@@ -243,7 +246,7 @@ impl SegmentHeader {
             segment_bytes: u64_at(64),
             ring_bytes: u64_at(72),
             ring: u64_at(80),
-            file_bytes: u64_at(if version == WHOLE { 64 } else { FILE_BYTES }),
+            file_bytes: u64_at(if version % 2 == WHOLE % 2 { 64 } else { FILE_BYTES }),
         };
         if header.number != number {
             return Err(corrupt(&format!("the header belongs to segment {:016x}", header.number)));
@@ -284,21 +287,33 @@ mod tests {
         }
     }
 
-    /// Earlier programs read the header of a whole file.
     #[test]
     fn a_file_that_grows_has_a_header_of_its_own() {
         let mut block = vec![0; BLOCK_SIZE];
         header().encode(&mut block);
-        assert_eq!((block[8], &block[FILE_BYTES..FILE_BYTES + 8]), (1, &[0; 8][..]));
+        assert_eq!((block[8], &block[FILE_BYTES..FILE_BYTES + 8]), (3, &[0; 8][..]));
         let short = SegmentHeader { file_bytes: 2 * BLOCK, ..header() };
         short.encode(&mut block);
-        assert_eq!((block[8], SegmentHeader::decode(&block, 5).unwrap()), (2, short));
+        assert_eq!((block[8], SegmentHeader::decode(&block, 5).unwrap()), (4, short));
         for file_bytes in [0, BLOCK + 512, 65536 + BLOCK, u64::MAX] {
             SegmentHeader { file_bytes, ..header() }.encode(&mut block);
             assert!(
                 matches!(SegmentHeader::decode(&block, 5), Err(WalError::Corrupt { offset: 0, .. })),
                 "{file_bytes}"
             );
+        }
+    }
+
+    #[test]
+    fn headers_of_earlier_versions_are_read() {
+        for file_bytes in [65536, 2 * BLOCK] {
+            let (mut block, header) = (vec![0; BLOCK_SIZE], SegmentHeader { file_bytes, ..header() });
+            header.encode(&mut block);
+            block[8] -= 2;
+            block[12..16].fill(0);
+            let crc = crc32c(&block[..SECTOR_SIZE]);
+            block[12..16].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(SegmentHeader::decode(&block, 5).unwrap(), header);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::address::FIRST_LSN;
 use crate::buffer::positions::{Hardening, Space};
 use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
-use crate::format::record::HEADER_BYTES;
+use crate::format::header::LEAST_HEADER_BYTES;
 use crate::insert::{AnyInsertion, InsertDesign, Shape};
 use crate::wake_event::WakeEvent;
 
@@ -23,7 +23,7 @@ use crate::wake_event::WakeEvent;
 pub struct BufferLoad {
     /// Threads that insert.
     pub threads: usize,
-    /// Size of a record in bytes, a multiple of 8 from 48.
+    /// Size of a record in bytes, a multiple of 8 from 24.
     pub record_bytes: usize,
     /// After `.0` such records each thread inserts one of `.1` bytes.
     pub outlier: Option<(u64, usize)>,
@@ -126,7 +126,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         arrays: load.arrays,
         pool: load.slot_pool.max(2 * load.array_slots * load.arrays),
         capacity,
-        smallest: HEADER_BYTES as u64,
+        smallest: LEAST_HEADER_BYTES as u64,
     };
     let full = Arc::new(WakeEvent::new());
     let buffer = |node| {
@@ -217,8 +217,8 @@ impl BufferLoad {
         let invalid = |option, reason: &str| Err(WalError::InvalidOption { option, reason: reason.to_owned() });
         let most = self.record_bytes.max(self.outlier.map_or(0, |(_, bytes)| bytes));
         let sizes = [Some(self.record_bytes), self.outlier.map(|(_, bytes)| bytes)];
-        if sizes.iter().flatten().any(|&bytes| bytes < HEADER_BYTES || !bytes.is_multiple_of(8)) {
-            return invalid("record_bytes", "it must be a multiple of 8, and at least 48");
+        if sizes.iter().flatten().any(|&bytes| bytes < LEAST_HEADER_BYTES || !bytes.is_multiple_of(8)) {
+            return invalid("record_bytes", "it must be a multiple of 8, and at least 24");
         }
         if self.thread_local && self.outlier.is_some() {
             return invalid("outlier", "thread-local memory takes records of one size only");

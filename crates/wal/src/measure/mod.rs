@@ -25,7 +25,8 @@ use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 
 use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
-use crate::format::record::{HEADER_BYTES, NewRecord};
+use crate::format::header::{LEAST_HEADER_BYTES, Layouts, MOST_HEADER_BYTES};
+use crate::format::record::NewRecord;
 use crate::insert::InsertDesign;
 use crate::options::WalOptions;
 use crate::several::log::Log;
@@ -38,7 +39,7 @@ pub use buffer::{BufferLoad, BufferRate, buffer};
 pub struct Load {
     /// Threads that insert, at least 1.
     pub threads: usize,
-    /// Size of a record in the log, in bytes: a multiple of 8 from 48 up to what the log admits.
+    /// Size of a record in the log, in bytes: a multiple of 8 from 24 up to what the log admits.
     pub record_bytes: usize,
     /// How long the threads insert.
     pub time: Duration,
@@ -93,7 +94,7 @@ pub fn insertions(insert: InsertDesign, load: Load) -> Result<Rate> {
     load.validate(&options)?;
     let disk: Arc<dyn Disk> = Arc::new(DiscardDisk::default());
     let wal = Arc::new(Log::create(&disk, &options, [0; 16])?);
-    let payload = vec![7_u8; load.record_bytes - HEADER_BYTES];
+    let payload = vec![7_u8; load.payload()];
     let rate = load.run(|| {
         let (wal, payload) = (Arc::clone(&wal), payload.clone());
         let mut number = 0;
@@ -166,11 +167,19 @@ pub fn copies(copying: Copying, load: Load) -> Result<Rate> {
 }
 
 impl Load {
+    /// Returns the bytes of a payload that makes a record of the requested size.
+    fn payload(&self) -> usize {
+        let with = |header: usize| self.record_bytes.saturating_sub(header);
+        let layouts = Layouts::of_log(LogId::ZERO, true, Lsn::ZERO, u64::MAX);
+        let layout = layouts.choose(TxnId::ZERO, PageId::ZERO, LogAddress::ZERO, with(LEAST_HEADER_BYTES));
+        with(layout.bytes())
+    }
+
     fn validate(&self, options: &WalOptions) -> Result<()> {
         let invalid = |option, reason: String| Err(WalError::InvalidOption { option, reason });
-        let most = options.max_payload() + HEADER_BYTES;
-        if !(HEADER_BYTES..=most).contains(&self.record_bytes) || !self.record_bytes.is_multiple_of(8) {
-            return invalid("record_bytes", format!("it must be a multiple of 8 from {HEADER_BYTES} to {most}"));
+        let most = options.max_payload() + MOST_HEADER_BYTES;
+        if !(LEAST_HEADER_BYTES..=most).contains(&self.record_bytes) || !self.record_bytes.is_multiple_of(8) {
+            return invalid("record_bytes", format!("it must be a multiple of 8 from {LEAST_HEADER_BYTES} to {most}"));
         }
         if self.threads == 0 || self.threads * self.record_bytes > options.ring_bytes {
             let ring = options.ring_bytes;
@@ -254,7 +263,7 @@ mod tests {
     fn loads_that_make_no_sense_are_refused() {
         let refused = [
             Load { threads: 0, ..LOAD },
-            Load { record_bytes: 40, ..LOAD },
+            Load { record_bytes: 16, ..LOAD },
             Load { record_bytes: 121, ..LOAD },
             Load { record_bytes: 8 << 20, ..LOAD },
             Load { threads: 100, record_bytes: 1 << 20, ..LOAD },

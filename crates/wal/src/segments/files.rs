@@ -18,7 +18,7 @@ use duramen_sync::{Arc, Mutex, RwLock};
 use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
-use crate::format::record::Identity;
+use crate::format::identity::Identity;
 use crate::format::segment::{BLOCK, Geometry, directory, segment_name};
 
 /// The largest number of segments kept open to which the log does not write. A scan uses two,

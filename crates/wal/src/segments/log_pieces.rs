@@ -21,7 +21,9 @@ use duramen_sync::Arc;
 use duramen_types::{LogId, Lsn};
 
 use crate::error::{Result, WalError};
-use crate::format::record::{HEADER_BYTES, Identity, RecordRef, seal};
+use crate::format::header::LEAST_HEADER_BYTES;
+use crate::format::identity::Identity;
+use crate::format::record::{RecordRef, seal};
 use crate::format::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, directory, segment_name};
 use crate::segments::files::{OpenFiles, SegmentFiles, names};
 use crate::segments::recover::open_segment;
@@ -308,7 +310,7 @@ impl LogPieces {
         }
         let at = scanner.position();
         // The last record of a whole segment may continue in a missing one.
-        let is_header_cut_off = at.get() + HEADER_BYTES as u64 > self.files.limit();
+        let is_header_cut_off = at.get() + LEAST_HEADER_BYTES as u64 > self.files.limit();
         let is_cut_off = (scanner.is_cut_off() || is_header_cut_off) && at >= self.backup.1;
         if at.get() < self.certain && !is_cut_off {
             let reason = scanner.stopped_because().unwrap_or("there is no record here");

@@ -6,7 +6,7 @@ use duramen_types::{LogId, Lsn};
 
 use crate::address::FIRST_LSN;
 use crate::error::{Result, WalError};
-use crate::format::record::Identity;
+use crate::format::identity::Identity;
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::recover;
 use crate::segments::scan::Scanner;

@@ -25,7 +25,9 @@ use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, Lsn};
 
 use crate::error::{Result, WalError};
-use crate::format::record::{Header, Identity, RecordRef};
+use crate::format::header::Header;
+use crate::format::identity::Identity;
+use crate::format::record::RecordRef;
 use crate::format::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, segment_name};
 use crate::segments::files::{CHUNK_BYTES, OpenFiles, SegmentFiles, copy_range, names};
 use crate::segments::scan::Scanner;

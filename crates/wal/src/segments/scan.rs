@@ -7,7 +7,8 @@ use duramen_sync::Arc;
 use duramen_types::Lsn;
 
 use crate::error::Result;
-use crate::format::record::{HEADER_BYTES, Header, RecordRef, decode, is_intact};
+use crate::format::header::{Header, LEAST_HEADER_BYTES, MOST_HEADER_BYTES};
+use crate::format::record::{RecordRef, decode, is_intact};
 use crate::format::segment::BLOCK;
 use crate::segments::files::SegmentFiles;
 use crate::segments::read_ahead::{HEADROOM, ReadAhead};
@@ -139,10 +140,11 @@ impl Scanner {
         if self.stopped.is_some() || self.end == End::Hardened(self.position) {
             return Ok(None);
         }
-        if !self.fill(HEADER_BYTES)? {
+        let at_hand = if self.fill(MOST_HEADER_BYTES)? { MOST_HEADER_BYTES } else { LEAST_HEADER_BYTES };
+        if !self.fill(at_hand)? {
             return self.invalid("the log's segments end here");
         }
-        let header = self.at(HEADER_BYTES).and_then(Header::at);
+        let header = self.at(at_hand).and_then(Header::at);
         let position = self.position();
         let beginning =
             header.and_then(|header| Some((header.length()?, header.is_in_place(&self.files.identity, position))));

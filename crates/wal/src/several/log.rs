@@ -44,7 +44,9 @@ use crate::address::{FIRST_LSN, Inserted};
 use crate::buffer::positions::Space;
 use crate::device::nvm::ring::NvmRing;
 use crate::error::{Result, WalError};
-use crate::format::record::{Identity, NewRecord, Record, record_bytes};
+use crate::format::header::most_record_bytes;
+use crate::format::identity::Identity;
+use crate::format::record::{NewRecord, Record};
 use crate::group_commit::requests::Ask;
 use crate::options::{LogDevice, WalOptions};
 use crate::segments::archive::Archiver;
@@ -222,7 +224,9 @@ impl Log {
     /// record, and hardening the record reports the failure. Blocks while the buffer is full.
     ///
     /// # Panics
-    /// When the payload is longer than [`Log::max_payload`], or uses the log's own flag.
+    /// When the payload is longer than [`Log::max_payload`], or uses the log's own flag; and when
+    /// [`NewRecord::prev`] is not an earlier record that the log holds, unless the log may grow so
+    /// large that headers do not depend on this.
     #[inline]
     pub fn insert(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
         match &*self.streams {
@@ -548,7 +552,7 @@ impl Log {
 
     /// Returns the maximum size, in bytes, of a record with a payload of `payload` bytes.
     pub fn record_bytes(&self, payload: usize) -> u64 {
-        record_bytes(payload + self.log_set.tail()) as u64
+        most_record_bytes(payload + self.log_set.tail()) as u64
     }
 
     /// Returns the start, the durable position and the end of each log.

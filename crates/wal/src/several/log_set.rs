@@ -8,7 +8,8 @@ use crate::address::Inserted;
 use crate::buffer::clock::Clock;
 use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
-use crate::format::record::{FLAG_SYNCHRONIZES, NewRecord, record_bytes, tails_bytes};
+use crate::format::header::most_record_bytes;
+use crate::format::record::{FLAG_SYNCHRONIZES, NewRecord, tails_bytes};
 use crate::several::durable_gsn::{GsnIndex, index_step, next};
 use crate::several::reservation::LogReservation;
 use crate::stream::inner::StreamInner;
@@ -172,7 +173,7 @@ impl LogSet {
     /// has reserved space for it, or may exceed its limit: the log cannot shrink until pages are
     /// written and commits are acknowledged.
     pub(crate) fn synchronize(&self, after: Gsn, tails: &mut Vec<Lsn>) -> Result<Inserted> {
-        let bytes = record_bytes(self.tail()) as u64;
+        let bytes = most_record_bytes(self.tail()) as u64;
         let mut reserved = self.reserved.lock();
         match self.reserve_in_first_log(bytes) {
             Ok(()) => *reserved += bytes,

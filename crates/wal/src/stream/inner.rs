@@ -14,7 +14,8 @@ use crate::device::nvm::open::{FoundRing, limits};
 use crate::device::nvm::passive::Passive;
 use crate::device::{self, Device, Prepared, Purpose, Tail};
 use crate::error::{Result, WalError};
-use crate::format::record::{HEADER_BYTES, MAX_RECORD_BYTES, NewRecord, SMALL_PAYLOAD, encode, filled, record_bytes};
+use crate::format::header::{LEAST_HEADER_BYTES, Layout, Layouts, MAX_RECORD_BYTES};
+use crate::format::record::{NewRecord, SMALL_PAYLOAD, encode, filled};
 use crate::format::segment::BLOCK;
 use crate::group_commit::queue::{CommitQueue, Step, is_resolved};
 use crate::group_commit::requests::Ask;
@@ -40,6 +41,7 @@ pub(crate) struct StreamInner {
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
+    layouts: Layouts,
     /// Whether the device takes records unsealed.
     unsealed: bool,
     /// The device takes records unsealed and there is no clock: small records may take the fast
@@ -110,8 +112,9 @@ impl StreamInner {
             arrays: options.arrays,
             pool: options.slot_pool,
             capacity,
-            smallest: HEADER_BYTES as u64,
+            smallest: LEAST_HEADER_BYTES as u64,
         };
+        let layouts = Layouts::of_log(files.identity.log, clock.is_none(), end, options.max_bytes);
         let unsealed = device.takes_unsealed();
         let quick = unsealed && clock.is_none();
         let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), device.hardening());
@@ -130,6 +133,7 @@ impl StreamInner {
             preallocator: WakeEvent::new(),
             opened_at: end,
             max_payload: options.max_payload(),
+            layouts,
             unsealed,
             quick,
             ring,
@@ -161,7 +165,7 @@ impl StreamInner {
             self.insert_any(kinds, txn, page, prev, payload, true)
         };
         debug_assert!(lsn.get() > after.get(), "a change comes after what it changes");
-        (lsn, lsn.advance(record_bytes(payload.len()) as u64))
+        (lsn, lsn.advance(self.layouts.choose(txn, page, prev, payload.len()).record_bytes(payload.len()) as u64))
     }
 
     /// Inserts a small record if the fast path is free. A flush will seal the record.
@@ -181,8 +185,9 @@ impl StreamInner {
     ) -> Option<Lsn> {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
-        let bytes = record_bytes(payload.len());
-        self.insertion.try_insert(&self.space, bytes as u64, Small { shared: self, bytes, record })
+        let layout = self.layouts.choose(txn, page, prev, payload.len());
+        let bytes = layout.record_bytes(payload.len()) as u64;
+        self.insertion.try_insert(&self.space, bytes, Small { shared: self, layout, record })
     }
 
     /// Inserts any record. `tried` says that the fast path for small records has been tried before.
@@ -227,9 +232,10 @@ impl StreamInner {
             "a payload of {payload} bytes is more than the log buffer admits ({})",
             self.max_payload
         );
-        let bytes = record_bytes(payload) as u64;
+        let layout = self.layouts.choose(record.txn, record.page, record.prev, payload);
+        let bytes = layout.record_bytes(payload) as u64;
         let gsn = Cell::new(Gsn::ZERO);
-        let any = Any { shared: self, bytes, record, tail, complete, gsn: &gsn };
+        let any = Any { shared: self, layout, record, tail, complete, gsn: &gsn };
         let lsn = self.insertion.insert(&self.space, bytes, tried, any);
         (lsn, lsn.advance(bytes), gsn.get())
     }
@@ -242,15 +248,15 @@ impl StreamInner {
     unsafe fn fill_unsealed<const MAX_PAYLOAD: usize>(
         &self,
         lsn: Lsn,
-        bytes: usize,
+        layout: Layout,
         record: &NewRecord<'_>,
         gsn: Gsn,
         durable: Lsn,
     ) {
         // SAFETY: the space is the caller's. The flusher accesses nothing behind the released end.
         // There is room, so the bytes that lay here before are on the device.
-        let space = unsafe { self.ring.bytes_mut(lsn, bytes) };
-        encode::<MAX_PAYLOAD>(space, record, lsn, gsn, durable);
+        let space = unsafe { self.ring.bytes_mut(lsn, layout.record_bytes(record.payload.len())) };
+        encode::<MAX_PAYLOAD>(space, layout, record, lsn, gsn, durable);
         filled(record, space);
     }
 
@@ -429,25 +435,25 @@ impl Drop for FailOnPanic<'_> {
 /// `Space` has found free.
 struct Small<'a> {
     shared: &'a StreamInner,
-    bytes: usize,
+    layout: Layout,
     record: NewRecord<'a>,
 }
 
 impl Fill for Small<'_> {
     #[inline(always)]
     fn fill(self, lsn: Lsn) {
-        let Self { shared, bytes, record } = self;
+        let Self { shared, layout, record } = self;
         let (gsn, durable) = (Gsn::new(lsn.get()), shared.space.durable());
         // SAFETY: the insertion design has handed the space to this thread alone, and there is
         // room.
-        unsafe { shared.fill_unsealed::<SMALL_PAYLOAD>(lsn, bytes, &record, gsn, durable) };
+        unsafe { shared.fill_unsealed::<SMALL_PAYLOAD>(lsn, layout, &record, gsn, durable) };
     }
 }
 
 /// A record of any kind to fill into the buffer.
 struct Any<'a, C> {
     shared: &'a StreamInner,
-    bytes: u64,
+    layout: Layout,
     record: NewRecord<'a>,
     tail: usize,
     complete: C,
@@ -457,7 +463,8 @@ struct Any<'a, C> {
 impl<C: FnOnce(Gsn, &mut [u8])> Fill for Any<'_, C> {
     #[inline(never)]
     fn fill(self, lsn: Lsn) {
-        let Self { shared, bytes, record, tail, complete, gsn } = self;
+        let Self { shared, layout, record, tail, complete, gsn } = self;
+        let bytes = layout.record_bytes(record.payload.len() + tail) as u64;
         gsn.set(shared.space.gsn(lsn));
         let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes)) else { return };
         let mut completed = Vec::new();
@@ -472,9 +479,9 @@ impl<C: FnOnce(Gsn, &mut [u8])> Fill for Any<'_, C> {
         // `durable_if_room` has found room.
         unsafe {
             if shared.unsealed {
-                shared.fill_unsealed::<MAX_RECORD_BYTES>(lsn, bytes as usize, &record, gsn.get(), durable);
+                shared.fill_unsealed::<MAX_RECORD_BYTES>(lsn, layout, &record, gsn.get(), durable);
             } else {
-                shared.device.fill(shared.tail(), lsn, &record, gsn.get(), durable);
+                shared.device.fill(shared.tail(), lsn, layout, &record, gsn.get(), durable);
             }
         }
     }

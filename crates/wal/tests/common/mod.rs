@@ -46,9 +46,12 @@ impl OneStream for Log {
     }
 }
 
-/// Returns the bytes of a record of such a log.
+/// Size of the header that such a log's small records have.
+pub const HEADER_BYTES: usize = 24;
+
+/// Returns the bytes of a small record of such a log.
 pub fn record_bytes(payload: usize) -> u64 {
-    (48 + payload).next_multiple_of(8) as u64
+    (HEADER_BYTES + payload).next_multiple_of(8) as u64
 }
 
 /// Opens a reader of such a log.

@@ -21,7 +21,8 @@ use crate::device::nvm::open::FoundRing;
 use crate::device::nvm::passive::{Passive, Stalled};
 use crate::device::nvm::ring::NvmRing;
 use crate::device::{Device, Prepared, Tail};
-use crate::format::record::{MAX_RECORD_BYTES, NewRecord, checksum_instructions, encode, record_bytes};
+use crate::format::header::{Layout, MAX_RECORD_BYTES};
+use crate::format::record::{NewRecord, checksum_instructions, encode};
 use crate::group_commit::queue::is_resolved;
 use crate::options::{GroupCommit, Sealing, WalOptions};
 use crate::segments::files::SegmentFiles;
@@ -127,19 +128,19 @@ impl Device for NvmDevice {
         GroupCommit { transactions: 1, bytes, time: Duration::ZERO }
     }
 
-    unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, record: &NewRecord<'_>, gsn: Gsn, _durable: Lsn) {
-        let (bytes, hardened) = (record_bytes(record.payload.len()), tail.space.hardened());
+    unsafe fn fill(&self, tail: Tail<'_>, lsn: Lsn, layout: Layout, record: &NewRecord<'_>, gsn: Gsn, _durable: Lsn) {
+        let (bytes, hardened) = (layout.record_bytes(record.payload.len()), tail.space.hardened());
         if !self.ring.streams() {
             // SAFETY: the caller guarantees the contract of `fill`, and a thread that de-stages
             // reads nothing behind the released end.
-            unsafe { self.writer.fill(tail, lsn, record, gsn, hardened) };
+            unsafe { self.writer.fill(tail, lsn, layout, record, gsn, hardened) };
             self.ring.stored(lsn, bytes);
             return;
         }
         cost::read(record.payload.as_ptr(), record.payload.len());
         cost::work(checksum_instructions(bytes));
         let make = |space: &mut [u8]| {
-            encode::<MAX_RECORD_BYTES>(space, record, lsn, gsn, hardened);
+            encode::<MAX_RECORD_BYTES>(space, layout, record, lsn, gsn, hardened);
             self.writer.inserted(space, lsn);
         };
         if bytes <= STACK_BYTES {

@@ -8,7 +8,7 @@ use duramen_types::Lsn;
 use crate::device::flush::Flusher;
 use crate::device::nvm::ring::{Found as InRing, NvmRing};
 use crate::error::{Result, WalError};
-use crate::format::record::Identity;
+use crate::format::identity::Identity;
 use crate::options::{LogDevice, Sealing, WalOptions};
 use crate::segments::files::SegmentFiles;
 use crate::segments::pool::{Limits, Segments};

@@ -58,7 +58,9 @@ use duramen_types::{BLOCK_SIZE, Lsn, crc32c, planted};
 
 use crate::buffer::ring::Ring;
 use crate::error::{Result, WalError};
-use crate::format::record::{HEADER_BYTES, Header, Identity, decode, is_intact};
+use crate::format::header::{Header, MOST_HEADER_BYTES};
+use crate::format::identity::Identity;
+use crate::format::record::{decode, is_intact};
 use crate::options::NvmOptions;
 
 /// Offset of the ring in the region.
@@ -433,7 +435,7 @@ impl NvmRing {
     fn record_at(&self, identity: &Identity, lsn: Lsn, limit: u64) -> Option<crate::format::record::RecordRef<'_>> {
         let left = usize::try_from(limit.checked_sub(lsn.get())?).ok()?;
         // SAFETY: the log is not open yet, so no thread writes to the ring.
-        let bytes = unsafe { self.region.bytes(self.at(lsn), left.min(HEADER_BYTES)) };
+        let bytes = unsafe { self.region.bytes(self.at(lsn), left.min(MOST_HEADER_BYTES)) };
         let header = Header::at(bytes).filter(|header| header.is_in_place(identity, lsn))?;
         let length = header.length().filter(|length| *length <= left)?;
         // SAFETY: as above.

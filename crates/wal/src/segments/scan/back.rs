@@ -12,7 +12,8 @@ use duramen_types::Lsn;
 
 use super::{End, Scanner};
 use crate::error::Result;
-use crate::format::record::{HEADER_BYTES, Header, RecordRef};
+use crate::format::header::{Header, LEAST_HEADER_BYTES};
+use crate::format::record::RecordRef;
 use crate::format::segment::BLOCK;
 use crate::segments::files::SegmentFiles;
 
@@ -46,7 +47,7 @@ impl BackScanner {
     /// Returns whether the beginning of the record at `lsn` is in the window.
     pub(crate) fn has(&self, lsn: Lsn) -> bool {
         let is_below = matches!(self.scanner.end, End::Hardened(end) if lsn.get() < end);
-        is_below && lsn.get() >= self.scanner.window_start && self.has_up_to(lsn.get() + HEADER_BYTES as u64)
+        is_below && lsn.get() >= self.scanner.window_start && self.has_up_to(lsn.get() + LEAST_HEADER_BYTES as u64)
     }
 
     fn has_up_to(&self, end: u64) -> bool {
@@ -80,7 +81,7 @@ impl BackScanner {
 
     /// Returns where the record at the position ends, if it is one.
     fn record_end(&self) -> Option<u64> {
-        let length = self.scanner.at(HEADER_BYTES).and_then(Header::at)?.length()?;
+        let length = self.scanner.at(LEAST_HEADER_BYTES).and_then(Header::at)?.length()?;
         Some(self.scanner.position + length as u64)
     }
 

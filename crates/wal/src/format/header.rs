@@ -1,0 +1,316 @@
+//! The headers of records.
+//!
+//! A record has the shortest header that holds its fields:
+//!
+//! ```text
+//! short, 24 bytes (32 in one of several logs)        full, 48 bytes
+//!  0 crc          u32                                 0 crc          u32
+//!  4 size         u16  of header and payload          4 length       u32  of the whole record
+//!  6 mark         u16  see below                      8 gsn          u64
+//!  8 page         u32                                16 transaction  u64
+//! 12 prev         u32  distance, in 8 bytes, or 0    24 prev         u64  a LogAddress, or 0
+//! 16 transaction  40 bits                            32 page         u64
+//! 21 kind         u8                                 40 kind         u8
+//! 22 flags        u8                                 41 flags        u8
+//! 23 backlog      u8                                 42 backlog      u16
+//! 24 gsn          u64  only in one of several logs   44 payload      u32  its length
+//! ```
+//!
+//! The highest bit of the mark is set: where a full header has the highest bit of its length, which
+//! is clear. The other bits are the exclusive or of the lowest bits of the record's LSN, in units of
+//! 8 bytes and of 256 KiB. So bytes that are not a header are told from one before a checksum has
+//! to be computed. In a full header the GSN serves this end: with one log it is the LSN, and with
+//! several logs GSNs run ahead of LSNs.
+//!
+//! The header is chosen before the record has a position, so it cannot depend on the distance to
+//! the transaction's previous record. A record that has a previous one gets a short header if both
+//! are in the same log, the log has at most [`MOST_LOG_BYTES`], and the previous one is at most
+//! this far behind the place where the log was opened.
+//!
+//! The backlog is how many blocks of the log were not durable yet when the record was filled in,
+//! rounded up. A short header states it with four significant bits: `m << e` as `e << 4 | m`. The
+//! highest number stands for "too many to state".
+
+use duramen_types::{BLOCK_SIZE, Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
+
+use super::identity::Identity;
+
+/// Size of the longest record that any log may hold, in bytes.
+pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
+
+/// Size of the longest header in bytes.
+pub(crate) const MOST_HEADER_BYTES: usize = 48;
+
+/// Size of the shortest header, and so of the shortest record, in bytes.
+pub(crate) const LEAST_HEADER_BYTES: usize = 24;
+
+/// Size of the largest log in which a short header can state any distance: half of what it can
+/// state.
+const MOST_LOG_BYTES: u64 = 1 << 34;
+
+/// Number of addresses in a log.
+const LOG_ADDRESSES: u64 = LogAddress::of(LogId::new(1), Lsn::ZERO).get();
+
+/// Set in the mark of a short header.
+const SHORT: u32 = 1 << 31;
+
+/// Bits of a transaction's number that a short header holds.
+const TXN_BITS: u32 = 40;
+
+/// The layout of a record's header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Layout {
+    /// 24 bytes: in a log that is the only one.
+    Short,
+    /// 32 bytes: in one of several logs.
+    ShortWithGsn,
+    /// 48 bytes: holds any fields.
+    Full,
+}
+
+/// Chooses the layouts of the records of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layouts {
+    short: Layout,
+    /// The addresses of previous records to which a short header can state the distance: the first,
+    /// and how far they reach.
+    near: (u64, u64),
+}
+
+impl Layouts {
+    /// Returns the layouts of `log`, which has been opened at `end` and holds at most `max_bytes`.
+    /// It may have been larger before.
+    pub(crate) fn of_log(log: LogId, is_only_one: bool, end: Lsn, max_bytes: u64) -> Self {
+        let short = if is_only_one { Layout::Short } else { Layout::ShortWithGsn };
+        let first = LogAddress::of(log, Lsn::new(end.get().saturating_sub(MOST_LOG_BYTES).next_multiple_of(8)));
+        let near = if max_bytes <= MOST_LOG_BYTES { LOG_ADDRESSES - first.lsn().get() } else { 0 };
+        Self { short, near: (first.get(), near) }
+    }
+
+    /// Returns the layout for a record with these fields and `payload` bytes.
+    #[inline(always)]
+    pub(crate) fn choose(&self, txn: TxnId, page: PageId, prev: LogAddress, payload: usize) -> Layout {
+        let excess = txn.get() >> TXN_BITS | page.get() >> 32 | (payload as u64 + 32) >> 16;
+        let (first, near) = self.near;
+        let is_near = prev.is_zero() || prev.get().wrapping_sub(first) < near && prev.get().is_multiple_of(8);
+        if excess == 0 && is_near { self.short } else { Layout::Full }
+    }
+}
+
+/// Returns the most bytes that a record with `payload` bytes takes, whatever its header.
+pub(crate) const fn most_record_bytes(payload: usize) -> usize {
+    Layout::Full.record_bytes(payload)
+}
+
+impl Layout {
+    /// Returns the size of the header in bytes.
+    #[inline(always)]
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::Short => 24,
+            Self::ShortWithGsn => 32,
+            Self::Full => 48,
+        }
+    }
+
+    /// Returns the bytes that a record with `payload` bytes takes.
+    #[inline(always)]
+    pub(crate) const fn record_bytes(self, payload: usize) -> usize {
+        // Shorter code than `next_multiple_of`, which checks for overflows.
+        (self.bytes() + payload + 7) & !7
+    }
+
+    /// Writes the header of a record at `lsn`, without its checksum, into `space`. The log is
+    /// durable up to `durable`.
+    ///
+    /// # Panics
+    /// If the layout is short and the previous record is not before `lsn`, or further away than the
+    /// log reaches.
+    #[inline(always)]
+    pub(crate) fn encode(self, space: &mut [u8], fields: &Fields, lsn: Lsn, durable: Lsn) {
+        let Fields { gsn, txn, page, prev, kind, flags, payload } = *fields;
+        let kinds = u64::from(u16::from_le_bytes([kind, flags]));
+        let blocks = lsn.get().saturating_sub(durable.get()).div_ceil(BLOCK_SIZE as u64);
+        let (words, _) = space[..self.bytes()].as_chunks_mut::<8>();
+        let first = if self == Self::Full {
+            let tail = kinds | blocks.min(u64::from(u16::MAX)) << 16 | (payload as u64) << 32;
+            let numbers = [gsn.get(), txn.get(), prev.get(), page.get(), tail];
+            for (word, number) in words[1..].iter_mut().zip(numbers) {
+                *word = number.to_le_bytes();
+            }
+            self.record_bytes(payload) as u32
+        } else {
+            let mut distance = 0;
+            if !prev.is_zero() {
+                distance = lsn.get().wrapping_sub(prev.lsn().get()) / 8;
+                assert!(
+                    distance.wrapping_sub(1) < u64::from(u32::MAX),
+                    "the previous record is one that the log holds"
+                );
+            }
+            words[1] = (page.get() | distance << 32).to_le_bytes();
+            words[2] = (txn.get() | kinds << TXN_BITS | coarse(blocks) << 56).to_le_bytes();
+            if self == Self::ShortWithGsn {
+                words[3] = gsn.get().to_le_bytes();
+            }
+            (self.bytes() + payload) as u32 | mark(lsn)
+        };
+        // Last: the rest is on its way to the cache meanwhile.
+        words[0] = (u64::from(first) << 32).to_le_bytes();
+    }
+}
+
+/// Returns the mark of a short header at `lsn`, in its place in the word.
+#[inline(always)]
+fn mark(lsn: Lsn) -> u32 {
+    SHORT | ((lsn.get() >> 3 ^ lsn.get() >> 18) as u32) << 16
+}
+
+/// Returns a backlog as a short header states it.
+#[inline(always)]
+fn coarse(blocks: u64) -> u64 {
+    if blocks < 16 { blocks } else { coarse_many(blocks) }
+}
+
+#[cold]
+fn coarse_many(blocks: u64) -> u64 {
+    let significant = |shift: u64| (shift, blocks.div_ceil(1 << shift));
+    (1..16).map(significant).find(|(_, rest)| *rest < 16).map_or(255, |(shift, rest)| shift << 4 | rest)
+}
+
+/// What a header states.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fields {
+    pub(crate) gsn: Gsn,
+    pub(crate) txn: TxnId,
+    pub(crate) page: PageId,
+    pub(crate) prev: LogAddress,
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    /// Length of the payload in bytes.
+    pub(crate) payload: usize,
+}
+
+/// The beginning of a record as found on disk: none of it can be trusted before the checksum has
+/// been compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header<'a> {
+    least: &'a [u8; LEAST_HEADER_BYTES],
+    /// What follows, if anything.
+    rest: &'a [u8],
+}
+
+impl<'a> Header<'a> {
+    /// Returns the header at the start of `bytes`, if there are enough bytes for a short one. If
+    /// there are more, [`Self::length`] and [`Self::is_in_place`] check more.
+    #[inline]
+    pub(crate) fn at(bytes: &'a [u8]) -> Option<Self> {
+        bytes.split_first_chunk().map(|(least, rest)| Self { least, rest })
+    }
+
+    fn word(&self) -> u32 {
+        (number(self.least, 0) >> 32) as u32
+    }
+
+    /// Returns the length of the whole record, if the header states a possible one.
+    #[inline]
+    pub(crate) fn length(&self) -> Option<usize> {
+        let word = self.word();
+        if word & SHORT != 0 {
+            let length = (word as usize & 0xffff).next_multiple_of(8);
+            return (length >= LEAST_HEADER_BYTES).then_some(length);
+        }
+        let length = word as usize;
+        let is_possible = length.is_multiple_of(8) && (MOST_HEADER_BYTES..=MAX_RECORD_BYTES).contains(&length);
+        let payload = self.rest.first_chunk::<{ MOST_HEADER_BYTES - LEAST_HEADER_BYTES }>();
+        let payload = payload.map(|rest| (number(rest, 16) >> 32) as usize);
+        let is_consistent = |payload| payload <= MAX_RECORD_BYTES && Layout::Full.record_bytes(payload) == length;
+        (is_possible && payload.is_none_or(is_consistent)).then_some(length)
+    }
+
+    /// Returns whether this can be the header of a record at `lsn`.
+    pub(crate) fn is_in_place(&self, identity: &Identity, lsn: Lsn) -> bool {
+        let word = self.word();
+        let runs_ahead = |gsn: u64| gsn == lsn.get() || gsn > lsn.get() && identity.count > 1;
+        if word & SHORT == 0 {
+            return runs_ahead(number(self.least, 8));
+        }
+        let gsn = self.rest.first_chunk::<8>().filter(|_| identity.count > 1).map(|gsn| number(gsn, 0));
+        word >> 16 == mark(lsn) >> 16 && gsn.is_none_or(runs_ahead)
+    }
+}
+
+/// A header, decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Decoded {
+    pub(crate) layout: Layout,
+    pub(crate) fields: Fields,
+    /// A position up to which the log was durable when the record was filled in, if the record
+    /// states one.
+    pub(crate) durable_before: Option<Lsn>,
+}
+
+impl Decoded {
+    /// Decodes the header of the whole `record`, which is at `lsn` and passes its check.
+    pub(crate) fn from(record: &[u8], identity: &Identity, lsn: Lsn) -> Option<Self> {
+        let word = (number(record.first_chunk::<8>()?, 0) >> 32) as u32;
+        if word & SHORT == 0 { full(record, lsn) } else { short(record, word, identity, lsn) }
+    }
+}
+
+/// Returns the number at `at` of a header.
+#[inline]
+fn number<const N: usize>(header: &[u8; N], at: usize) -> u64 {
+    let mut field = [0; 8];
+    field.copy_from_slice(&header[at..at + 8]);
+    u64::from_le_bytes(field)
+}
+
+fn full(record: &[u8], lsn: Lsn) -> Option<Decoded> {
+    let header: &[u8; MOST_HEADER_BYTES] = record.first_chunk()?;
+    let tail = number(header, 40);
+    let (blocks, payload) = (tail >> 16 & 0xffff, (tail >> 32) as usize);
+    let fields = Fields {
+        gsn: Gsn::new(number(header, 8)),
+        txn: TxnId::new(number(header, 16)),
+        prev: LogAddress::new(number(header, 24)),
+        page: PageId::new(number(header, 32)),
+        kind: tail as u8,
+        flags: (tail >> 8) as u8,
+        payload,
+    };
+    let durable_before = (blocks != u64::from(u16::MAX)).then(|| before(lsn, blocks));
+    let layout = Layout::Full;
+    (record.len() == layout.record_bytes(payload)).then_some(Decoded { layout, fields, durable_before })
+}
+
+fn short(record: &[u8], word: u32, identity: &Identity, lsn: Lsn) -> Option<Decoded> {
+    let header: &[u8; LEAST_HEADER_BYTES] = record.first_chunk()?;
+    let (layout, gsn) = if identity.count > 1 {
+        (Layout::ShortWithGsn, number(record.first_chunk::<32>()?, 24))
+    } else {
+        (Layout::Short, lsn.get())
+    };
+    let (places, rest) = (number(header, 8), number(header, 16));
+    let (distance, backlog) = (places >> 32, rest >> 56);
+    let prev = match distance {
+        0 => LogAddress::ZERO,
+        _ => LogAddress::of(identity.log, Lsn::new(lsn.get().checked_sub(8 * distance)?)),
+    };
+    let fields = Fields {
+        gsn: Gsn::new(gsn),
+        txn: TxnId::new(rest & ((1 << TXN_BITS) - 1)),
+        prev,
+        page: PageId::new(places & u64::from(u32::MAX)),
+        kind: (rest >> TXN_BITS) as u8,
+        flags: (rest >> 48) as u8,
+        payload: (word as usize & 0xffff).checked_sub(layout.bytes())?,
+    };
+    let durable_before = (backlog != 255).then(|| before(lsn, (backlog & 15) << (backlog >> 4)));
+    (record.len() == layout.record_bytes(fields.payload)).then_some(Decoded { layout, fields, durable_before })
+}
+
+/// Returns the position `blocks` before `lsn`.
+fn before(lsn: Lsn, blocks: u64) -> Lsn {
+    Lsn::new(lsn.get().saturating_sub(blocks * BLOCK_SIZE as u64))
+}
