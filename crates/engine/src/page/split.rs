@@ -136,7 +136,7 @@ fn high_separator(node: Node<&[u8]>, slot: usize) -> Vec<u8> {
     node.key_into(slot - 1, &mut last);
     node.key_into(slot, &mut first);
     let common = common_prefix_len(&last, &first);
-    // The shortest separator of keys that differ in their last byte only would be close to the last.
+    // The shortest separator of keys that differ only in their last byte is close to the last key.
     if first.len() == common + 1 && last.get(common).is_some_and(|byte| byte + 1 < first[common]) {
         first[common] -= 1;
         return first;

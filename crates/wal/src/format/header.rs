@@ -17,10 +17,10 @@
 //! ```
 //!
 //! The highest bit of the mark is set: where a full header has the highest bit of its length, which
-//! is clear. The other bits are the exclusive or of the lowest bits of the record's LSN, in units of
-//! 8 bytes and of 256 KiB. So bytes that are not a header are told from one before a checksum has
-//! to be computed. In a full header the GSN serves this end: with one log it is the LSN, and with
-//! several logs GSNs run ahead of LSNs.
+//! is clear. The other bits are the exclusive or of the lowest bits of the record's LSN, in units
+//! of 8 bytes and of 256 KiB. So bytes that are not a header are told from one before a checksum
+//! has to be computed. In a full header the GSN serves this end: with one log it is the LSN, and
+//! with several logs GSNs run ahead of LSNs.
 //!
 //! The header is chosen before the record has a position, so it cannot depend on the distance to
 //! the transaction's previous record. A record that has a previous one gets a short header if both
