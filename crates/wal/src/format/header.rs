@@ -28,8 +28,8 @@
 //! this far behind the place where the log was opened.
 //!
 //! The backlog is how many blocks of the log were not durable yet when the record was filled in,
-//! rounded up. A short header states it with four significant bits: `m << e` as `e << 4 | m`. The
-//! highest number stands for "too many to state".
+//! rounded up. A short header states it with four significant bits: fewer than 16 as they are, and
+//! `(8 + m) << e` as `8 * (e + 1) + m`. The highest number stands for "too many to state".
 
 use duramen_types::{BLOCK_SIZE, Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 
@@ -53,6 +53,9 @@ const LOG_ADDRESSES: u64 = LogAddress::of(LogId::new(1), Lsn::ZERO).get();
 
 /// Set in the mark of a short header.
 const SHORT: u32 = 1 << 31;
+
+/// Stands in a short header for a backlog that is too large to state.
+const TOO_MANY: u64 = 255;
 
 /// Bits of a transaction's number that a short header holds.
 const TXN_BITS: u32 = 40;
@@ -88,12 +91,18 @@ impl Layouts {
     }
 
     /// Returns the layout for a record with these fields and `payload` bytes.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn choose(&self, txn: TxnId, page: PageId, prev: LogAddress, payload: usize) -> Layout {
+        if self.is_short(txn, page, prev, payload) { self.short } else { Layout::Full }
+    }
+
+    /// Returns whether this is a short layout.
+    #[inline(always)]
+    pub(crate) fn is_short(&self, txn: TxnId, page: PageId, prev: LogAddress, payload: usize) -> bool {
         let excess = txn.get() >> TXN_BITS | page.get() >> 32 | (payload as u64 + 32) >> 16;
         let (first, near) = self.near;
         let is_near = prev.is_zero() || prev.get().wrapping_sub(first) < near && prev.get().is_multiple_of(8);
-        if excess == 0 && is_near { self.short } else { Layout::Full }
+        excess == 0 && is_near
     }
 }
 
@@ -166,16 +175,18 @@ fn mark(lsn: Lsn) -> u32 {
     SHORT | ((lsn.get() >> 3 ^ lsn.get() >> 18) as u32) << 16
 }
 
-/// Returns a backlog as a short header states it.
+/// Returns a backlog of so many blocks as a short header states it: a floating-point number.
 #[inline(always)]
 fn coarse(blocks: u64) -> u64 {
-    if blocks < 16 { blocks } else { coarse_many(blocks) }
+    let exponent = 60 - blocks.leading_zeros().min(60);
+    // From 8 to 16; 16 carries into the exponent.
+    let significant = (blocks + (1 << exponent) - 1) >> exponent;
+    (u64::from(exponent << 3) + significant).min(TOO_MANY)
 }
 
-#[cold]
-fn coarse_many(blocks: u64) -> u64 {
-    let significant = |shift: u64| (shift, blocks.div_ceil(1 << shift));
-    (1..16).map(significant).find(|(_, rest)| *rest < 16).map_or(255, |(shift, rest)| shift << 4 | rest)
+/// Returns the least number of blocks that a short header may mean by this.
+fn fine(stated: u64) -> u64 {
+    if stated < 16 { stated } else { (8 | stated & 7) << ((stated >> 3) - 1) }
 }
 
 /// What a header states.
@@ -306,7 +317,7 @@ fn short(record: &[u8], word: u32, identity: &Identity, lsn: Lsn) -> Option<Deco
         flags: (rest >> 48) as u8,
         payload: (word as usize & 0xffff).checked_sub(layout.bytes())?,
     };
-    let durable_before = (backlog != 255).then(|| before(lsn, (backlog & 15) << (backlog >> 4)));
+    let durable_before = (backlog != TOO_MANY).then(|| before(lsn, fine(backlog)));
     (record.len() == layout.record_bytes(fields.payload)).then_some(Decoded { layout, fields, durable_before })
 }
 

@@ -156,8 +156,9 @@ impl StreamInner {
         let _log = cost::scope(Category::Log);
         let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
         let kinds = [kind, flags];
+        let is_short = self.layouts.is_short(txn, page, prev, payload.len());
         // Branches, rather than a value that selects the path: see `try_insert_small`.
-        let lsn = if payload.len() > SMALL_PAYLOAD || !self.quick {
+        let lsn = if payload.len() > SMALL_PAYLOAD || !self.quick || !is_short {
             self.insert_any(kinds, txn, page, prev, payload, false)
         } else if let Some(lsn) = self.try_insert_small(kinds, txn, page, prev, payload) {
             lsn
@@ -165,10 +166,12 @@ impl StreamInner {
             self.insert_any(kinds, txn, page, prev, payload, true)
         };
         debug_assert!(lsn.get() > after.get(), "a change comes after what it changes");
-        (lsn, lsn.advance(self.layouts.choose(txn, page, prev, payload.len()).record_bytes(payload.len()) as u64))
+        let layout = if is_short { Layout::Short } else { Layout::Full };
+        (lsn, lsn.advance(layout.record_bytes(payload.len()) as u64))
     }
 
-    /// Inserts a small record if the fast path is free. A flush will seal the record.
+    /// Inserts a small record with a short header if the fast path is free. A flush will seal the
+    /// record.
     ///
     /// This function calls no other function before it has finished its work, and the caller passes
     /// the fields in registers. Both avoid spilling registers to memory: an atomic operation waits
@@ -185,9 +188,8 @@ impl StreamInner {
     ) -> Option<Lsn> {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
-        let layout = self.layouts.choose(txn, page, prev, payload.len());
-        let bytes = layout.record_bytes(payload.len()) as u64;
-        self.insertion.try_insert(&self.space, bytes, Small { shared: self, layout, record })
+        let bytes = Layout::Short.record_bytes(payload.len()) as u64;
+        self.insertion.try_insert(&self.space, bytes, Small { shared: self, record })
     }
 
     /// Inserts any record. `tried` says that the fast path for small records has been tried before.
@@ -431,22 +433,21 @@ impl Drop for FailOnPanic<'_> {
     }
 }
 
-/// A small record to fill into the buffer. The filled part does not extend beyond the space that
+/// A small record to fill into the buffer, with a short header. The filled part does not extend beyond the space that
 /// `Space` has found free.
 struct Small<'a> {
     shared: &'a StreamInner,
-    layout: Layout,
     record: NewRecord<'a>,
 }
 
 impl Fill for Small<'_> {
     #[inline(always)]
     fn fill(self, lsn: Lsn) {
-        let Self { shared, layout, record } = self;
+        let Self { shared, record } = self;
         let (gsn, durable) = (Gsn::new(lsn.get()), shared.space.durable());
         // SAFETY: the insertion design has handed the space to this thread alone, and there is
         // room.
-        unsafe { shared.fill_unsealed::<SMALL_PAYLOAD>(lsn, layout, &record, gsn, durable) };
+        unsafe { shared.fill_unsealed::<SMALL_PAYLOAD>(lsn, Layout::Short, &record, gsn, durable) };
     }
 }
 
