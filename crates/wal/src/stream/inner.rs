@@ -433,8 +433,8 @@ impl Drop for FailOnPanic<'_> {
     }
 }
 
-/// A small record to fill into the buffer, with a short header. The filled part does not extend beyond the space that
-/// `Space` has found free.
+/// A small record to fill into the buffer, with a short header. The filled part does not extend
+/// beyond the space that `Space` has found free.
 struct Small<'a> {
     shared: &'a StreamInner,
     record: NewRecord<'a>,
