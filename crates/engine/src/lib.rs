@@ -131,6 +131,7 @@ pub use api::bulk_load::BulkLoad;
 pub use api::compact::CompactProgress;
 pub use api::db::Db;
 pub use api::run_async::Running;
+pub use api::tables::TableChanges;
 pub use backup::point::RestoreTo;
 pub use backup::restore::{Restore, RestoreReport};
 pub use backup::{BackupReport, CopyProgress};

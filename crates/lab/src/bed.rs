@@ -233,16 +233,6 @@ fn size_kib(options: &str) -> Option<u64> {
     options.split(',').find_map(|option| option.strip_prefix("size=")?.strip_suffix('k')?.parse().ok())
 }
 
-/// Returns the median; not a number when there are none.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        count if count % 2 == 1 => values[count / 2],
-        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,13 +248,6 @@ mod tests {
             assert_eq!(directory, std::env::temp_dir());
             assert!(what.contains("own latency"), "{what}");
         }
-    }
-
-    #[test]
-    fn a_median_is_in_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0]), 2.5);
-        assert!(median(Vec::new()).is_nan());
     }
 
     #[test]

@@ -20,9 +20,11 @@ ID... --out DIR` measures, and writes them and their figures.
 
 A finding counts as *reproduced* if all of its parts are within their bounds, and as *partly reproduced*
 if some are. The bounds check the shape of the paper's figure, and its ratios within a tolerance;
-absolute figures depend on the papers' machines. Every verdict is computed from the measured figures. A
-second verdict, *under the paper's conditions*, is of controlled runs, in which only a condition is
-restored that the first runs do not have.
+absolute figures depend on the papers' machines. Every verdict is computed from the measured figures.
+Where a number is the median of at least six rounds, its confidence interval of 95 % stands behind it,
+and a part whose bound lies in that interval holds *within the noise*. A second verdict, *under the
+paper's conditions*, is of controlled runs, in which only a condition is restored that the first runs do
+not have.
 
 ";
 
@@ -105,8 +107,12 @@ fn section(text: &mut String, outcome: &Outcome) {
 fn checks<'c>(text: &mut String, checks: impl Iterator<Item = &'c Check>) {
     text.push_str("| part of the finding | paper | ours | wanted | holds |\n|---|---|---|---|---|\n");
     for check in checks {
-        let holds = if check.holds() { "yes" } else { "no" };
-        let (ours, wanted) = (number(check.ours), check.wanted);
+        let holds = match (check.holds(), check.holds_within_noise()) {
+            (true, false) => "yes",
+            (true, true) => "within the noise",
+            (false, _) => "no",
+        };
+        let (ours, wanted) = (check.number(), check.wanted);
         let _ = writeln!(text, "| {} | {} | {ours} | {wanted} | {holds} |", check.description(), check.paper);
     }
 }

@@ -3,10 +3,11 @@
 use duramen_types::TableId;
 
 use super::db::Db;
+use super::tables::TableChanges;
 use crate::btree::TreeBuilder;
 use crate::error::{Error, Result};
 use crate::record::Tree;
-use crate::storage::catalog::{self, CATALOG, Table};
+use crate::storage::catalog::{self, Table};
 use crate::txn::Txn;
 
 /// A table that is being loaded. Made by [`Db::bulk_load`]. Dropping it takes everything back.
@@ -89,14 +90,15 @@ impl BulkLoad {
     pub fn finish(self) -> Result<Table> {
         let Self { db, mut txn, name, table, tree } = self;
         let root = txn.load_end(tree)?;
-        txn.lock_exclusively(crate::lock::LockId::catalog())?;
-        if txn.get_raw(CATALOG, name.as_bytes())?.is_some() {
-            let before = Db::remove_table(&mut txn, &name)?;
-            if !txn.is_tree_empty(before)? {
+        let mut changes = TableChanges::of(&db, txn)?;
+        if changes.contains(&name)? {
+            let before = changes.remove(&name)?;
+            if !changes.txn().is_tree_empty(before)? {
                 return Err(Error::TableNotEmpty { name });
             }
-            db.engine().tables.drop_table(before.table);
         }
-        db.link_table(txn, &name, Tree { root, table })
+        let table = changes.link(&name, Tree { root, table })?;
+        changes.commit()?;
+        Ok(table)
     }
 }

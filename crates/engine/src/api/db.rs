@@ -9,17 +9,13 @@ use super::metrics;
 use crate::check::CheckReport;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::lock::{LockError, LockId, LockMode};
 use crate::metrics::Metrics;
 use crate::open;
 use crate::options::{Isolation, LogDevice, Options, Scheme};
-use crate::record::{DeferredFree, Tree};
 use crate::snapshot::Snapshot;
-use crate::storage::catalog::{self, CATALOG, FIRST_TABLE, NEXT_TABLE_KEY, Table};
-use crate::storage::mini_transaction::MiniTransaction;
 use crate::txn::Txn;
 
-use duramen_types::{TableId, span};
+use duramen_types::span;
 
 /// An open database. Cheap to clone; shared by any number of threads.
 ///
@@ -151,159 +147,6 @@ impl Db {
         Snapshot::open(self.0.0.take())
     }
 
-    /// Finds a table, or creates it; the table is durable on return.
-    ///
-    /// # Errors
-    /// [`Error::BadTableName`], and those of a commit.
-    pub fn table(&self, name: &str) -> Result<Table> {
-        loop {
-            match self.open_table(name) {
-                Err(Error::NoSuchTable { .. }) => {}
-                found => return found,
-            }
-            match self.create_table(name) {
-                // Another thread was quicker; and if one drops the table, the loop begins anew.
-                Err(Error::TableExists { .. }) => {}
-                created => return created,
-            }
-        }
-    }
-
-    /// Creates a table; the table is durable on return.
-    ///
-    /// # Errors
-    /// [`Error::TableExists`], [`Error::BadTableName`], and those of a commit.
-    pub fn create_table(&self, name: &str) -> Result<Table> {
-        catalog::check_name(name)?;
-        let mut txn = self.begin_catalog()?;
-        if txn.get_raw(CATALOG, name.as_bytes())?.is_some() {
-            return Err(Error::TableExists { name: name.to_owned() });
-        }
-        self.add_table(txn, name)
-    }
-
-    /// Adds a table in a transaction that holds the catalog, and commits it.
-    fn add_table(&self, mut txn: Txn, name: &str) -> Result<Table> {
-        let id = Self::take_table_id(&mut txn)?;
-        let root = txn.plant(id)?;
-        self.link_table(txn, name, Tree { root, table: id })
-    }
-
-    /// Returns the id for a new table in a transaction that holds the catalog.
-    pub(super) fn take_table_id(txn: &mut Txn) -> Result<TableId> {
-        let id = match txn.get_raw(CATALOG, NEXT_TABLE_KEY)? {
-            Some(bytes) => catalog::decode_next(&bytes)?,
-            None => FIRST_TABLE,
-        };
-        txn.put_raw(CATALOG, NEXT_TABLE_KEY, &(id + 1).to_le_bytes())?;
-        Ok(TableId::new(id))
-    }
-
-    /// Gives a tree a name in a transaction that holds the catalog, and commits it.
-    pub(super) fn link_table(&self, mut txn: Txn, name: &str, tree: Tree) -> Result<Table> {
-        txn.put_raw(CATALOG, name.as_bytes(), &catalog::encode(tree))?;
-        // The handle is made while the catalog is locked; otherwise a drop that follows at once
-        // would not find it.
-        let table = self.engine().tables.intern(name, tree);
-        match txn.commit_durably() {
-            Ok(()) => Ok(table),
-            Err(error) => {
-                self.engine().tables.drop_table(tree.table);
-                Err(error)
-            }
-        }
-    }
-
-    /// Finds a table.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a read.
-    pub fn open_table(&self, name: &str) -> Result<Table> {
-        catalog::check_name(name)?;
-        let mut txn = self.begin_catalog()?;
-        let found = txn.get_raw(CATALOG, name.as_bytes())?;
-        let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
-        let table = self.engine().tables.intern(name, catalog::decode(&bytes)?);
-        txn.commit()?;
-        Ok(table)
-    }
-
-    /// Removes a table and all its records; the removal is durable on return. Waits for
-    /// transactions that use the table; those that come later get [`Error::NoSuchTable`].
-    ///
-    /// # Errors
-    /// [`Error::TableInUse`] if one of these transactions is known to be open in the calling
-    /// thread, which would wait for itself: a transaction counts as open in the thread that used it
-    /// last. [`Error::Deadlock`] if one of them waits for a lock that the calling thread holds.
-    /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a commit.
-    pub fn drop_table(&self, name: &str) -> Result<()> {
-        let mut txn = self.begin_catalog()?;
-        let table = Self::remove_table(&mut txn, name)?;
-        // Handles are invalidated while the locks are held: a transaction that gets the table lock
-        // next finds the handle invalid.
-        self.engine().tables.drop_table(table.table);
-        txn.commit_durably()
-    }
-
-    /// Removes a table in a transaction that holds the catalog.
-    pub(super) fn remove_table(txn: &mut Txn, name: &str) -> Result<Tree> {
-        catalog::check_name(name)?;
-        let found = txn.get_raw(CATALOG, name.as_bytes())?;
-        let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
-        let tree = catalog::decode(&bytes)?;
-        txn.internal(|engine, context| {
-            let locked = engine.locks.acquire(&mut context.locks, LockId::table(tree.table), LockMode::Exclusive);
-            locked.map_err(|error| match error {
-                LockError::Deadlock { cycle: 1 } => Error::TableInUse { name: name.to_owned() },
-                error => engine.lock_error(context.locks.txn(), error),
-            })
-        })?;
-        txn.delete_raw(CATALOG, name.as_bytes())?;
-        txn.free_on_commit(DeferredFree::Tree(tree))?;
-        Ok(tree)
-    }
-
-    /// Removes all records of a table at once, whatever their number; the removal is durable on
-    /// return. Returns the empty table, which is another one than before: transactions that come
-    /// with a handle from before get [`Error::NoSuchTable`].
-    ///
-    /// # Errors
-    /// As [`Db::drop_table`].
-    pub fn truncate_table(&self, name: &str) -> Result<Table> {
-        let mut txn = self.begin_catalog()?;
-        let removed = Self::remove_table(&mut txn, name)?;
-        self.engine().tables.drop_table(removed.table);
-        self.add_table(txn, name)
-    }
-
-    /// Returns the names of all tables, sorted.
-    ///
-    /// # Errors
-    /// Those of a read.
-    pub fn list(&self) -> Result<Vec<String>> {
-        Ok(self.tables()?.into_iter().map(|(name, _)| name).collect())
-    }
-
-    /// Returns the names and trees of all tables.
-    pub(crate) fn tables(&self) -> Result<Vec<(String, Tree)>> {
-        let mut txn = self.begin_catalog()?;
-        let mut tables = Vec::new();
-        for (key, value) in txn.scan_raw(CATALOG)? {
-            if key != NEXT_TABLE_KEY {
-                tables.push((String::from_utf8_lossy(&key).into_owned(), catalog::decode(&value)?));
-            }
-        }
-        txn.commit()?;
-        Ok(tables)
-    }
-
-    /// Begins a transaction that holds the catalog exclusively.
-    pub(super) fn begin_catalog(&self) -> Result<Txn> {
-        let mut txn = self.begin_with(Isolation::Serializable);
-        txn.lock_exclusively(LockId::catalog())?;
-        Ok(txn)
-    }
-
     /// Takes a checkpoint now: writes dirty pages out and recycles the log. Transactions continue
     /// during the checkpoint.
     ///
@@ -390,26 +233,5 @@ impl Db {
         engine.stop();
         written.and(engine.scheme().close())?;
         engine.generations().close()
-    }
-}
-
-impl Txn {
-    /// Allocates a page for the root of a new tree.
-    fn plant(&mut self, table: TableId) -> Result<duramen_types::PageId> {
-        self.internal(|engine, context| {
-            engine.reserve_log(&mut context.log, duramen_types::PAGE_SIZE)?;
-            let mut mini = MiniTransaction::new();
-            let root = engine.store.plant(table, &mut mini)?;
-            context.log.allocate(engine.scheme(), &engine.txns, mini, root);
-            Ok(root)
-        })
-    }
-
-    fn free_on_commit(&mut self, free: DeferredFree) -> Result<()> {
-        self.internal(|engine, context| {
-            engine.reserve_log(&mut context.log, 64)?;
-            context.log.free_on_commit(engine.scheme(), &engine.txns, free);
-            Ok(())
-        })
     }
 }

@@ -6,3 +6,4 @@ pub(crate) mod db;
 mod metrics;
 pub(crate) mod run;
 pub(crate) mod run_async;
+pub(crate) mod tables;

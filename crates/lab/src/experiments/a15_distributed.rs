@@ -5,8 +5,8 @@ use std::time::Duration;
 use duramen::{CommitMode, Db, InsertDesign, Partition};
 use duramen_workloads::{Request, Workload};
 
-use crate::bed::{Bed, Load, System, median};
-use crate::bounds::{Bound, Check};
+use crate::bed::{Bed, Load, System};
+use crate::bounds::{Bound, Check, median};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
 use crate::figure::{Axis, Figure, Series, Shape};
@@ -88,8 +88,10 @@ impl Experiment for Distributed {
                 series[at].push((number as f64, medians[at] / 1e3));
                 if at > 0 {
                     let what = format!("{transaction}: cost of {name}");
-                    let cost = 1.0 - medians[at] / medians[0];
-                    checks.push(Check::new(what, "-0.02 to 0.18", cost, Bound::Within(0.0, 0.2)));
+                    let cost = |several: &f64, one: &f64| 1.0 - several / one;
+                    let check = |cost| vec![Check::new(&*what, "-0.02 to 0.18", cost, Bound::Within(0.0, 0.2))];
+                    let rounds = rates[at].iter().zip(&rates[0]).map(|(several, one)| check(cost(several, one)));
+                    checks.extend(Check::of_rounds(rounds.collect()));
                 }
             }
         }

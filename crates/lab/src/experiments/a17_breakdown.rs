@@ -60,8 +60,8 @@ impl Experiment for Breakdown {
             systems: &SYSTEMS,
             clients: &[clients],
             latency: LATENCY,
-            time: Duration::from_millis(context.pick(2_000, 800, 20)),
-            rounds: context.pick(3, 1, 1),
+            time: Duration::from_millis(context.pick(1_000, 800, 20)),
+            rounds: context.pick(7, 1, 1),
         };
         let both = sweep.run_with_control(context)?;
         let mut setting = vec![bank.bed.setting(), bank.setting(), sweep.setting(), Sweep::control()];

@@ -6,7 +6,7 @@ use duramen::{CommitMode, InsertDesign};
 
 use super::bank::Bank;
 use crate::bed::{Load, System};
-use crate::bounds::{Bound, Check};
+use crate::bounds::{Bound, Check, median};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
 use crate::figure::{Axis, Figure, Series, Shape};
@@ -37,39 +37,51 @@ impl Experiment for ElrSkew {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        let skews: &[f64] = context.pick(
-            &[0.0, 0.25, 0.5, 0.75, 0.85, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0],
-            &[0.0, 0.85, 1.5, 2.5],
-            &[0.0, 2.0],
-        );
+        let skews: &[f64] =
+            context.pick(&[0.0, 0.5, 0.85, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0], &[0.0, 0.85, 1.5, 2.5], &[0.0, 2.0]);
         let (branches, accounts) = context.pick((1_000, 100), (1_000, 100), (50, 10));
         let clients = context.pick(CLIENTS, CLIENTS, 4);
-        let time = Duration::from_millis(context.pick(600, 250, 20));
+        let time = Duration::from_millis(context.pick(500, 250, 20));
         let bank = Bank::new(context, branches, accounts)?;
-        context.expect(2 * LATENCIES.len() * skews.len());
-        let mut series = Vec::new();
-        let mut with_elr = f64::NAN;
-        for micros in LATENCIES {
-            let latency = Duration::from_micros(micros);
-            let mut by_system = Vec::new();
-            for system in [SYNC, ELR] {
-                let rig = bank.bed.open(&system, latency)?;
-                let mut throughputs = Vec::new();
-                for &skew in skews {
-                    let what = format!("{}, log of {micros} us, skew {skew}", system.name);
-                    let workload = bank.workload(Some(skew));
-                    let measured = context.measure(what, || rig.measure(&*workload, Load { clients, time }))?;
-                    throughputs.push(measured.throughput);
+        let rounds = context.pick(7, 1, 1);
+        context.expect(rounds * 2 * LATENCIES.len() * skews.len());
+        let mut gains = vec![vec![Vec::new(); skews.len()]; LATENCIES.len()];
+        let mut with_elr = Vec::new();
+        for _ in 0..rounds {
+            for (micros, gains) in LATENCIES.into_iter().zip(&mut gains) {
+                let latency = Duration::from_micros(micros);
+                let mut by_system = Vec::new();
+                for system in [SYNC, ELR] {
+                    let rig = bank.bed.open(&system, latency)?;
+                    let mut throughputs = Vec::new();
+                    for &skew in skews {
+                        let what = format!("{}, log of {micros} us, skew {skew}", system.name);
+                        let workload = bank.workload(Some(skew));
+                        let measured = context.measure(what, || rig.measure(&*workload, Load { clients, time }))?;
+                        throughputs.push(measured.throughput);
+                    }
+                    rig.close()?;
+                    by_system.push(throughputs);
                 }
-                rig.close()?;
-                by_system.push(throughputs);
+                for ((sync, elr), gains) in by_system[0].iter().zip(&by_system[1]).zip(gains) {
+                    gains.push(elr / sync.max(1e-9));
+                }
+                // The last latency is the longest, and the last skew the greatest.
+                if micros == LATENCIES[LATENCIES.len() - 1] {
+                    with_elr.extend(by_system[1].last().copied());
+                }
             }
-            let gains = by_system[0].iter().zip(&by_system[1]).map(|(sync, elr)| elr / sync.max(1e-9));
-            with_elr = by_system[1].last().copied().unwrap_or(f64::NAN);
-            series.push(Series::ours(name(micros), skews.iter().copied().zip(gains).collect()));
         }
+        let series = |value: &dyn Fn(&[f64]) -> f64| -> Vec<Series> {
+            let of_latency = |(micros, gains): (u64, &Vec<Vec<f64>>)| {
+                let points = skews.iter().zip(gains).map(|(skew, gains)| (*skew, value(gains)));
+                Series::ours(name(micros), points.collect())
+            };
+            LATENCIES.into_iter().zip(&gains).map(of_latency).collect()
+        };
+        let checks = Check::of_rounds((0..rounds).map(|round| checks(&series(&|gains| gains[round]))).collect());
+        let (series, with_elr) = (series(&|gains| median(gains.to_vec())), median(with_elr));
         bank.audit(context)?;
-        let checks = checks(&series);
         let title = "Speed-up by early lock release, TPC-B";
         let figure = Figure {
             name: "A1".into(),
@@ -85,7 +97,7 @@ impl Experiment for ElrSkew {
             format!(
                 "{clients} clients, each with a thread. Tellers, and accounts of a branch, are drawn with the skew. \
                  The speed-up is the throughput with early lock release divided by the throughput without it; each was \
-                 measured for {:.2} s after a warm-up.",
+                 measured for {:.2} s after a warm-up, and points are medians of {rounds} rounds.",
                 time.as_secs_f64()
             ),
         ];

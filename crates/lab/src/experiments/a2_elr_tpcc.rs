@@ -5,7 +5,7 @@ use std::time::Duration;
 use duramen::{CommitMode, Db, InsertDesign};
 use duramen_workloads::{Tpcc, Workload, tpcc};
 
-use super::sweep::Sweep;
+use super::sweep::{Sweep, Swept};
 use crate::bed::{Bed, System};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
@@ -53,18 +53,13 @@ impl Experiment for ElrTpcc {
             systems: &SYSTEMS,
             clients: context.pick(&[100, 150, 200, 300, 400], &[150, 200, 400], &[2, 4]),
             latency: LATENCY,
-            time: Duration::from_millis(context.pick(2_000, 600, 50)),
-            rounds: context.pick(3, 1, 1),
+            time: Duration::from_millis(context.pick(1_000, 600, 50)),
+            rounds: context.pick(9, 1, 1),
         };
         let swept = sweep.run(context)?;
         context.prepare("auditing");
         bed.audit(&*workload)?;
-        let throughput = |system| swept.series(system, |measured| measured.throughput);
-        let (sync, elr) = (throughput(SYNC), throughput(ELR));
-        let ratio =
-            |(at, of_sync): &(f64, f64)| (*at, elr.at(*at).map_or(f64::NAN, |of_elr| of_elr / of_sync.max(1e-9)));
-        let gain = Series::ours("Duramen", sync.points.iter().map(ratio).collect());
-        let checks = checks(&gain);
+        let (gain, checks) = (gain(&swept), swept.checks(|round| checks(&gain(round))));
         let clients = Axis::linear("clients");
         let figures = vec![
             Figure {
@@ -87,6 +82,14 @@ impl Experiment for ElrTpcc {
         let setting = vec![bed.setting(), format!("TPC-C, {scale}."), sweep.setting()];
         Ok(Findings { setting, figures, checks })
     }
+}
+
+/// Returns the throughput with early lock release by that without it.
+fn gain(swept: &Swept) -> Series {
+    let throughput = |system| swept.series(system, |measured| measured.throughput);
+    let (sync, elr) = (throughput(SYNC), throughput(ELR));
+    let ratio = |(at, of_sync): &(f64, f64)| (*at, elr.at(*at).map_or(f64::NAN, |of_elr| of_elr / of_sync.max(1e-9)));
+    Series::ours("Duramen", sync.points.iter().map(ratio).collect())
 }
 
 fn checks(gain: &Series) -> Vec<Check> {

@@ -54,8 +54,8 @@ impl Experiment for Switches {
             systems: &SYSTEMS,
             clients: context.pick(&[1, 2, 4, 8, 16, 32, 48, 64], &[1, 8, 32, 64], &[1, 4]),
             latency: LATENCY,
-            time: Duration::from_millis(context.pick(700, 300, 20)),
-            rounds: context.pick(3, 1, 1),
+            time: Duration::from_millis(context.pick(300, 300, 20)),
+            rounds: context.pick(7, 1, 1),
         };
         let both = sweep.run_with_control(context)?;
         let setting = vec![bank.bed.setting(), bank.setting(), sweep.setting(), Sweep::control()];

@@ -5,8 +5,8 @@ use std::time::Duration;
 use duramen::{CommitMode, Db};
 use duramen_workloads::Workload;
 
-use crate::bed::{Bed, Load, Measured, System, median};
-use crate::bounds::Check;
+use crate::bed::{Bed, Load, Measured, System};
+use crate::bounds::{Check, median};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::figure::{Axis, Figure, Series, Shape};
@@ -104,6 +104,17 @@ impl Sweep<'_> {
 }
 
 impl Swept {
+    /// Returns the checks of all rounds, combined.
+    pub(super) fn checks(&self, checks: impl Fn(&Swept) -> Vec<Check>) -> Vec<Check> {
+        let count = self.rounds.iter().flatten().map(Vec::len).min().unwrap_or(0);
+        let round = |number: usize| {
+            let of_system = |points: &Vec<Vec<Measured>>| points.iter().map(|point| vec![point[number]]).collect();
+            let rounds = self.rounds.iter().map(of_system).collect();
+            Self { systems: self.systems.clone(), clients: self.clients.clone(), rounds }
+        };
+        Check::of_rounds((0..count).map(|number| checks(&round(number))).collect())
+    }
+
     /// `value` of a system, by number of clients.
     pub(super) fn series(&self, system: &str, value: impl Fn(&Measured) -> f64) -> Series {
         let at = self.systems.iter().position(|name| *name == system).expect("a system of this sweep");
@@ -137,8 +148,9 @@ pub(super) fn checks_with_control(
     [swept, controlled]: &[Swept; 2],
     checks: impl Fn(&Swept) -> Vec<Check>,
 ) -> Vec<Check> {
-    let controlled = checks(controlled)
+    let controlled = controlled
+        .checks(&checks)
         .into_iter()
         .map(|check| check.under(format!("with {IN_FLIGHT} transactions in flight for each client")));
-    checks(swept).into_iter().chain(controlled).collect()
+    swept.checks(&checks).into_iter().chain(controlled).collect()
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ground::{Site, Speed};
 use super::verdicts::{laziest_near_instant, prompt};
-use crate::bed::median;
+use crate::bounds::median;
 use crate::contender::{Clients, Contender, disk_replacement};
 use crate::error::Result;
 use crate::experiment::Context;

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::access::{Slowed, trace};
 use super::{Trace, WORKLOADS, job};
-use crate::bed::median;
-use crate::bounds::{Bound, Check};
+use crate::bounds::{Bound, Check, median};
 use crate::contender::IN_PLACE;
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, TRACED};
