@@ -1,7 +1,7 @@
 //! Tables that are created, dropped and renamed in one transaction.
 #![cfg(not(duramen_loom))]
 
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 
 use duramen::{Db, Error, Options, Result};
 use duramen_io::{CrashChoice, SimDisk};
@@ -50,7 +50,7 @@ fn all_of_a_change_happens() {
     let old = before.open_table("a").unwrap();
     assert_eq!(before.get(&old, b"key").unwrap().as_deref(), Some(&b"a"[..]), "the snapshot is from before");
     let old = before.open_table("b").unwrap();
-    assert_eq!(before.get(&old, b"key").unwrap().as_deref(), Some(&b"b"[..]));
+    assert_eq!((old.name(), before.get(&old, b"key").unwrap().as_deref()), ("b", Some(&b"b"[..])));
     drop(before);
     disk.crash();
     drop(db);
@@ -97,6 +97,73 @@ fn nothing_of_a_failed_change_happens() {
     assert_eq!(db.list().unwrap(), ["a", "b", "c"]);
     db.create_table("d").unwrap();
     assert!(db.check().unwrap().is_ok());
+}
+
+#[test]
+fn a_snapshot_shows_a_renamed_table_after_it_is_gone() {
+    let db = two_tables(&SimDisk::new(1));
+    let before = db.snapshot().unwrap();
+    db.change_tables(|tables| tables.rename("b", "c")).unwrap();
+    assert_eq!(value(&db, "c").unwrap().as_deref(), Some(&b"b"[..]));
+    let old = before.open_table("b").unwrap();
+    db.drop_table("c").unwrap();
+    for table in [old, before.open_table("b").unwrap()] {
+        assert_eq!(before.get(&table, b"key").unwrap().as_deref(), Some(&b"b"[..]));
+    }
+    assert!(matches!(before.open_table("c"), Err(Error::NoSuchTable { .. })));
+    drop(before);
+    assert!(db.check().unwrap().is_ok());
+}
+
+#[test]
+fn a_new_table_cannot_be_used_before_the_change_is_made() {
+    let db = two_tables(&SimDisk::new(1));
+    let error = db
+        .change_tables(|tables| {
+            let table = tables.create("c")?;
+            let error = db.begin().put(&table, b"key", b"value").unwrap_err();
+            assert!(matches!(error, Error::Deadlock { .. }), "it would wait for itself: {error}");
+            tables.create("a").map(drop)
+        })
+        .unwrap_err();
+    assert!(matches!(error, Error::TableExists { .. }), "{error}");
+    let (handle, gets) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let db = &db;
+        let writer = scope.spawn(move || {
+            let table = gets.recv().unwrap();
+            db.run(|txn| txn.put(&table, b"key", b"value"))
+        });
+        let changed = db.change_tables(|tables| {
+            handle.send(tables.create("c")?).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            Err::<(), _>(Error::KeyNotFound)
+        });
+        assert!(matches!(changed, Err(Error::KeyNotFound)));
+        let error = writer.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::NoSuchTable { .. }), "it waited, and the table is not there: {error}");
+    });
+    assert!(db.check().unwrap().is_ok());
+}
+
+#[test]
+fn an_error_that_is_ignored_takes_the_change_back() {
+    let db = two_tables(&SimDisk::new(1));
+    let (a, b) = (db.open_table("a").unwrap(), db.open_table("b").unwrap());
+    let mut open = db.begin();
+    open.put(&b, b"key", b"changed").unwrap();
+    let error = db
+        .change_tables(|tables| {
+            tables.drop("a")?;
+            tables.create("c")?;
+            assert!(matches!(tables.drop("b"), Err(Error::TableInUse { .. })));
+            Ok(())
+        })
+        .unwrap_err();
+    assert!(matches!(error, Error::MustAbort), "{error}");
+    open.commit().unwrap();
+    assert_eq!(db.list().unwrap(), ["a", "b"]);
+    assert_eq!(db.run(|txn| txn.get(&a, b"key")).unwrap().as_deref(), Some(&b"a"[..]), "the handle is valid");
 }
 
 #[test]
@@ -147,17 +214,17 @@ fn a_crash_leaves_all_of_a_change_or_nothing() {
 #[test]
 fn many_tables_at_once_and_threads_that_wait() {
     let db = two_tables(&SimDisk::new(1));
-    let (inside, opened) = (Barrier::new(2), Barrier::new(2));
+    let (inside, is_inside) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            inside.wait();
-            opened.wait();
+        let db = &db;
+        let waiting = scope.spawn(move || {
+            is_inside.recv().unwrap();
             db.open_table("table 999").map(|table| table.name().to_owned())
         });
         db.change_tables(|tables| {
             (0..1000).try_for_each(|number| tables.create(&format!("table {number}")).map(drop))?;
-            inside.wait();
-            opened.wait();
+            inside.send(()).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
             Ok(())
         })
         .unwrap();

@@ -76,13 +76,17 @@ impl Check {
     /// Combines the checks of several rounds, each of which has the same checks in the same order.
     ///
     /// A number is then the median of the rounds' numbers. With at least six rounds it has a
-    /// confidence interval, which makes no assumption about the distribution: between the `k`-th
-    /// lowest and the `k`-th highest of `n` numbers lies the true median with a probability of
-    /// `1 - 2 P(X < k)`, where `X` counts the heads of `n` coins. `k` is as high as 95 % allow.
+    /// confidence interval, which assumes that the rounds are alike and independent, and nothing
+    /// about their distribution: between the `k`-th lowest and the `k`-th highest of `n` numbers
+    /// lies the true median with a probability of `1 - 2 P(X < k)`, where `X` counts the heads of
+    /// `n` coins. `k` is as high as 95 % allow. A number that a round lacks is lacking.
     pub fn of_rounds(rounds: Vec<Vec<Self>>) -> Vec<Self> {
         let Some(first) = rounds.first() else { return Vec::new() };
         let combine = |(at, check): (usize, &Self)| {
             let mut numbers: Vec<f64> = rounds.iter().map(|round| round[at].ours).collect();
+            if numbers.iter().any(|number| number.is_nan()) {
+                return Self { ours: f64::NAN, interval: None, ..check.clone() };
+            }
             numbers.sort_by(f64::total_cmp);
             let interval = rank(numbers.len()).map(|rank| (numbers[rank - 1], numbers[numbers.len() - rank]));
             Self { ours: median(numbers), interval, ..check.clone() }
@@ -110,9 +114,11 @@ impl Check {
         self.wanted.holds(self.ours) || self.interval.is_some_and(|interval| self.wanted.admits(interval))
     }
 
-    /// Returns whether only the confidence interval makes it hold.
+    /// Returns whether it holds, but the confidence interval also has numbers for which it would
+    /// not.
     pub fn holds_within_noise(&self) -> bool {
-        self.holds() && !self.wanted.holds(self.ours)
+        let is_inside = |(low, high)| self.wanted.holds(low) && self.wanted.holds(high);
+        self.holds() && !self.interval.is_none_or(is_inside)
     }
 
     /// Returns our number, with its confidence interval.
@@ -273,7 +279,11 @@ mod tests {
         let three = &Check::of_rounds(rounds(&[9.0, 8.0, 10.5]))[0];
         assert!(three.interval.is_none() && !three.holds(), "three rounds say nothing about their noise");
         let above = &Check::of_rounds(rounds(&[11.0, 9.0, 12.0, 12.0, 12.0, 12.0, 12.0]))[0];
-        assert!(above.holds() && !above.holds_within_noise(), "the median alone holds");
+        assert!(above.holds() && above.holds_within_noise(), "9 is in the interval");
+        let high = &Check::of_rounds(rounds(&[11.0, 10.0, 12.0, 12.0, 12.0, 12.0, 12.0]))[0];
+        assert!(high.holds() && !high.holds_within_noise());
+        let missing = &Check::of_rounds(rounds(&[11.0, 11.0, 12.0, 12.0, 12.0, 12.0, f64::NAN]))[0];
+        assert!(!missing.holds(), "a number is missing");
         assert!(Bound::AtMost(1.0).admits((0.9, 2.0)) && !Bound::AtMost(1.0).admits((1.1, 2.0)));
         assert!(Bound::Within(1.0, 2.0).admits((1.9, 3.0)) && !Bound::Within(1.0, 2.0).admits((2.1, 3.0)));
         assert!(Check::of_rounds(Vec::new()).is_empty());

@@ -18,11 +18,11 @@ The findings of the papers that Duramen is built on, and whether Duramen's resul
 claim has a page with figures, numbers, bounds and conditions. The pages are generated: `duramen lab run
 ID... --out DIR` measures, and writes them and their figures.
 
-A finding counts as *reproduced* if all of its parts are within their bounds, and as *partly reproduced*
-if some are. The bounds check the shape of the paper's figure, and its ratios within a tolerance;
+A finding counts as *reproduced* if all of its parts hold, and as *partly reproduced* if some do. The bounds check the shape of the paper's figure, and its ratios within a tolerance;
 absolute figures depend on the papers' machines. Every verdict is computed from the measured figures.
-Where a number is the median of at least six rounds, its confidence interval of 95 % stands behind it,
-and a part whose bound lies in that interval holds *within the noise*. A second verdict, *under the
+Where a number is the median of at least six rounds, its confidence interval of 95 % stands behind it.
+A part holds if the median or a part of the interval is within the bound, and *within the noise* if
+another part of the interval is not. A second verdict, *under the
 paper's conditions*, is of controlled runs, in which only a condition is restored that the first runs do
 not have.
 
@@ -68,10 +68,12 @@ fn section(text: &mut String, outcome: &Outcome) {
     let _ = write!(text, "# {}: {}\n\n", outcome.id, outcome.title);
     let _ = write!(text, "{}. What the paper found: {}.\n\n", outcome.source, outcome.found);
     let _ = write!(text, "Counts as reproduced when: {}.\n\n", outcome.wanted);
-    let _ = write!(text, "**{}**\n\n", outcome.verdict());
+    let verdict = outcome.verdict();
+    let reasons = verdict.reasons().iter().map(|reason| format!("; {reason}")).collect::<String>();
+    let _ = write!(text, "**{}{}**\n\n", outcome.named(&verdict, false), reasons.replacen("; ", ": ", 1));
     checks(text, outcome.checks.iter().filter(|check| check.under.is_none()));
     if let Some(verdict) = outcome.controlled_verdict() {
-        let _ = write!(text, "\n**{} under the paper's conditions**\n\n", verdict.name());
+        let _ = write!(text, "\n**{} under the paper's conditions**\n\n", outcome.named(&verdict, true));
         checks(text, outcome.checks.iter().filter(|check| check.under.is_some()));
     }
     if outcome.verdict() != Verdict::Reproduced

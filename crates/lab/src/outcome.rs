@@ -78,11 +78,18 @@ impl Outcome {
 
     /// Returns the names of the verdicts: one, or two if there were controlled runs.
     pub fn verdicts(&self) -> String {
-        let first = self.verdict().name();
+        let first = self.named(&self.verdict(), false);
         match self.controlled_verdict() {
-            Some(second) => format!("{first}; {} under the paper's conditions", second.name()),
-            None => first.to_owned(),
+            Some(second) => format!("{first}; {} under the paper's conditions", self.named(&second, true)),
+            None => first,
         }
+    }
+
+    /// Returns the name of a verdict, and whether noise may have decided it.
+    pub fn named(&self, verdict: &Verdict, is_controlled: bool) -> String {
+        let mut checks = self.checks.iter().filter(|check| check.under.is_some() == is_controlled);
+        let is_noisy = *verdict == Verdict::Reproduced && checks.any(Check::holds_within_noise);
+        format!("{}{}", verdict.name(), if is_noisy { " within the noise" } else { "" })
     }
 
     /// Returns the command that repeats it.

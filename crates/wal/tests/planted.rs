@@ -180,7 +180,8 @@ fn recovers_intact_records(bug: Option<Bug>) -> bool {
         disk.crash_at(disk.operations());
         wal.wait_hardened(last.gsn, None).unwrap_err();
         drop(wal);
-        let wal = open(&disk.crash_image(&CrashChoice::Random(seed)), InsertDesign::Hybrid).unwrap();
+        // Bytes that are no record may also be noticed at opening.
+        let Ok(wal) = open(&disk.crash_image(&CrashChoice::Random(seed)), InsertDesign::Hybrid) else { return false };
         let records = read_all(&wal, FIRST_LSN).unwrap();
         catch_unwind(AssertUnwindSafe(|| records.iter().for_each(assert_intact))).is_ok()
     })

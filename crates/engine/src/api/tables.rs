@@ -31,6 +31,9 @@ struct Created<'db> {
 
 impl Drop for Created<'_> {
     fn drop(&mut self) {
+        if self.db.engine().health.is_forked() {
+            return;
+        }
         let handles = &self.db.engine().tables;
         self.tables.iter().for_each(|table| handles.drop_table(*table));
     }
@@ -75,10 +78,14 @@ impl Db {
     /// ```
     ///
     /// The catalog is locked meanwhile: other threads that open, create or drop tables wait. So
-    /// `change` must not call methods of the database that do this, and should not take long.
+    /// `change` must not call methods of the database that do this, and should not take long. The
+    /// new tables are locked, too: a transaction that uses one waits until the change has been
+    /// made.
     ///
     /// # Errors
-    /// What `change` returns, and those of a commit.
+    /// What `change` returns, and those of a commit. [`Error::MustAbort`] if `change` ignores an
+    /// error after which its transaction cannot go on. After [`Error::Deadlock`] and the other
+    /// errors that [`Error::is_retryable`] knows, the change may be tried again.
     pub fn change_tables<T>(&self, change: impl FnOnce(&mut TableChanges<'_>) -> Result<T>) -> Result<T> {
         let mut changes = TableChanges::of(self, self.begin_with(Isolation::Serializable))?;
         let result = change(&mut changes)?;
@@ -220,6 +227,9 @@ impl<'db> TableChanges<'db> {
 
     /// Gives a new tree a name that is not used.
     pub(super) fn link(&mut self, name: &str, tree: Tree) -> Result<Table> {
+        // A handle that leaves the change too early is of no use: other transactions wait for this
+        // lock.
+        self.txn.lock_exclusively(LockId::table(tree.table))?;
         self.txn.put_raw(CATALOG, name.as_bytes(), &catalog::encode(tree))?;
         // The handle is made while the catalog is locked; otherwise a drop that follows at once
         // would not find it.
@@ -263,6 +273,9 @@ impl<'db> TableChanges<'db> {
 
     /// Makes the change, durably.
     pub(super) fn commit(self) -> Result<()> {
+        // After some errors the change can only be taken back, whether they were passed on or not.
+        // That drops `self`, and invalidates the handles of new tables before their ids are free.
+        self.txn.check_usable()?;
         let Self { mut created, txn, gone } = self;
         // Handles are invalidated while the locks are held: a transaction that gets the table lock
         // next finds the handle invalid.

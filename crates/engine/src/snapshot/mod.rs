@@ -113,7 +113,8 @@ impl Snapshot {
         catalog::check_name(name)?;
         let found = self.table_tree(name)?;
         let tree = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
-        if let Some(table) = self.engine().tables.find(tree.table) {
+        // A table that has been renamed since has handles with its new name.
+        if let Some(table) = self.engine().tables.find(tree.table).filter(|table| table.name() == name) {
             return Ok(table);
         }
         let mut txn = Txn::begin(self.0.engine.clone(), Isolation::Serializable);

@@ -146,7 +146,7 @@ impl Txn {
     }
 
     /// Returns an error if the transaction can only be aborted, or the database is out of service.
-    fn check_usable(&self) -> Result<()> {
+    pub(crate) fn check_usable(&self) -> Result<()> {
         if self.must_abort {
             self.engine.health.check_process().and(Err(Error::MustAbort))
         } else {

@@ -40,9 +40,9 @@ impl Experiment for Distributed {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "by processor, several logs cost nothing here or gain, within the noise of the machine's other work. At \
-             random, each round of commits writes to each of four logs: 2.8 times as many writes for the same number \
-             of TATP commits, on two processors that the transactions need",
+            "by processor, several logs cost little. At random, each round of commits writes to each of four logs: \
+             2.8 times as many writes for the same number of TATP commits, on two processors that the transactions \
+             need",
         )
     }
 

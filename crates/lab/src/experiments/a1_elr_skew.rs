@@ -97,7 +97,8 @@ impl Experiment for ElrSkew {
             format!(
                 "{clients} clients, each with a thread. Tellers, and accounts of a branch, are drawn with the skew. \
                  The speed-up is the throughput with early lock release divided by the throughput without it; each was \
-                 measured for {:.2} s after a warm-up, and points are medians of {rounds} rounds.",
+                 measured for {:.2} s after a warm-up, and points are medians of {rounds} rounds. The \
+                 parts of the finding are medians of what they are in each round.",
                 time.as_secs_f64()
             ),
         ];

@@ -92,7 +92,10 @@ impl Sweep<'_> {
     pub(super) fn setting(&self) -> String {
         let rounds = match self.rounds {
             1 => "Each point was measured once".to_owned(),
-            rounds => format!("Each point is the median of {rounds} rounds, in which the systems took turns,"),
+            rounds => format!(
+                "The parts of the finding are medians of what they are in each round. Each point is the median of \
+                 {rounds} rounds, in which the systems took turns,"
+            ),
         };
         format!(
             "The log device takes {} us. {rounds} for {:.1} s after a warm-up. If a commit blocks its thread, each \
