@@ -18,13 +18,13 @@ The findings of the papers that Duramen is built on, and whether Duramen's resul
 claim has a page with figures, numbers, bounds and conditions. The pages are generated: `duramen lab run
 ID... --out DIR` measures, and writes them and their figures.
 
-A finding counts as *reproduced* if all of its parts hold, and as *partly reproduced* if some do. The bounds check the shape of the paper's figure, and its ratios within a tolerance;
-absolute figures depend on the papers' machines. Every verdict is computed from the measured figures.
-Where a number is the median of at least six rounds, its confidence interval of 95 % stands behind it.
-A part holds if the median or a part of the interval is within the bound, and *within the noise* if
-another part of the interval is not. A second verdict, *under the
-paper's conditions*, is of controlled runs, in which only a condition is restored that the first runs do
-not have.
+A finding counts as *reproduced* if all of its parts hold, and as *partly reproduced* if some do. The
+bounds check the shape of the paper's figure, and its ratios within a tolerance; absolute figures depend
+on the papers' machines. Every verdict is computed from the measured figures. Where a number is the
+median of at least six rounds, its confidence interval of 95 % stands behind it. A part holds if the
+median or a part of the interval is within the bound, and *within the noise* if another part of the
+interval is not. A second verdict, *under the paper's conditions*, is of controlled runs, in which only
+a condition is restored that the first runs do not have.
 
 ";
 
