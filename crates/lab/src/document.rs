@@ -68,9 +68,11 @@ fn section(text: &mut String, outcome: &Outcome) {
     let _ = write!(text, "# {}: {}\n\n", outcome.id, outcome.title);
     let _ = write!(text, "{}. What the paper found: {}.\n\n", outcome.source, outcome.found);
     let _ = write!(text, "Counts as reproduced when: {}.\n\n", outcome.wanted);
-    let verdict = outcome.verdict();
-    let reasons = verdict.reasons().iter().map(|reason| format!("; {reason}")).collect::<String>();
-    let _ = write!(text, "**{}{}**\n\n", outcome.named(&verdict, false), reasons.replacen("; ", ": ", 1));
+    let verdict = match outcome.verdict() {
+        Verdict::Reproduced => outcome.named(&Verdict::Reproduced, false),
+        other => other.to_string(),
+    };
+    let _ = write!(text, "**{verdict}**\n\n");
     checks(text, outcome.checks.iter().filter(|check| check.under.is_none()));
     if let Some(verdict) = outcome.controlled_verdict() {
         let _ = write!(text, "\n**{} under the paper's conditions**\n\n", outcome.named(&verdict, true));

@@ -16,9 +16,9 @@
 //! [`Extent::durable`], is at or beyond the record's end.
 //!
 //! # Bytes
-//! Records follow each other in the stream without gaps. `format/record.rs` defines their format
-//! and the rule that makes a record valid: plausible lengths, and a checksum seeded with the
-//! record's LSN and the identity of the log. The stream is cut into segment files,
+//! Records follow each other in the stream without gaps. `format/header.rs` and `format/record.rs`
+//! define their format and the rule that makes a record valid: plausible lengths, and a checksum
+//! seeded with the record's LSN and the identity of the log. The stream is cut into segment files,
 //! `log/<number>.log`; `format/segment.rs` defines their format. A reader starts at a known record,
 //! or at the log's start, which is the highest start named in any segment's header. It reads on
 //! until a record is not valid: there the log ends.

@@ -219,10 +219,7 @@ impl<'db> TableChanges<'db> {
 
     fn check_unused(&mut self, name: &str) -> Result<()> {
         catalog::check_name(name)?;
-        match self.txn.get_raw(CATALOG, name.as_bytes())? {
-            Some(_) => Err(Error::TableExists { name: name.to_owned() }),
-            None => Ok(()),
-        }
+        if self.contains(name)? { Err(Error::TableExists { name: name.to_owned() }) } else { Ok(()) }
     }
 
     /// Gives a new tree a name that is not used.

@@ -14,7 +14,7 @@ use duramen_wal::{GroupCommit, Log, NewRecord, WalOptions};
 use crate::error::{Error, Result};
 use crate::figure::Series;
 
-/// Bytes of a record, as in the paper's microbenchmark.
+/// Bytes of a record, as in the paper's microbenchmark, and of its header in one of several logs.
 const RECORD_BYTES: usize = 120;
 const HEADER_BYTES: usize = 32;
 /// Time for all threads to start.
@@ -37,8 +37,19 @@ pub(super) struct Load {
     pub(super) synchronizes: bool,
     /// Buffer of each log, large enough that nothing is flushed.
     pub(super) ring_bytes: usize,
+    /// Where the threads run.
+    pub(super) world: World,
     /// For how long.
     pub(super) time: Duration,
+}
+
+/// Where threads run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum World {
+    /// On the machine, where memory is taken from the system when it is first used.
+    Native,
+    /// On a simulated machine, where memory is there.
+    Simulated,
 }
 
 /// Records per commit: the fewest that an update has, TATP, and TPC-C (section 7.5.2).
@@ -58,6 +69,9 @@ impl Load {
         };
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
         let logs = Arc::new(Log::create(&disk, &options, [1; 16])?);
+        if self.world == World::Native {
+            (0..self.logs).try_for_each(|log| self.touch_ring(&logs, LogId::new(log)))?;
+        }
         let start = Instant::now().after(START_UP);
         let threads: std::io::Result<Vec<_>> = (0..self.threads)
             .map(|number| {
@@ -79,6 +93,25 @@ impl Load {
         Ok(records as f64 / elapsed.as_secs_f64())
     }
 
+    /// Fills the ring once, so that the measurement does not wait for its memory, and empties it.
+    fn touch_ring(self, logs: &Log, log: LogId) -> Result<()> {
+        let payload = vec![7; 1 << 20];
+        let record = |payload| NewRecord {
+            kind: 1,
+            flags: 0,
+            txn: TxnId::new(1),
+            page: PageId::ZERO,
+            prev: LogAddress::ZERO,
+            after: Gsn::ZERO,
+            payload,
+        };
+        for _ in 0..self.ring_bytes / payload.len() {
+            logs.insert(log, record(&payload));
+        }
+        let last = logs.insert_synchronized(log, record(&[]), None);
+        Ok(logs.wait_hardened(last.gsn, Some(last.address()))?)
+    }
+
     /// Inserts until the time is over; returns how many records, and when it was done.
     fn work(self, logs: &Log, number: usize, start: Instant) -> (u64, Instant) {
         let payload = [7; RECORD_BYTES - HEADER_BYTES];
@@ -98,11 +131,13 @@ impl Load {
                         after,
                         payload: &payload,
                     };
-                    let inserted = if left == 0 && self.synchronizes {
+                    let is_sync_record = left == 0 && self.synchronizes;
+                    let inserted = if is_sync_record {
                         logs.insert_synchronized(log, record, None)
                     } else {
                         logs.insert(log, record)
                     };
+                    debug_assert!(is_sync_record || inserted.bytes() == RECORD_BYTES as u64, "as the paper's");
                     after = inserted.gsn;
                     records += 1;
                 }

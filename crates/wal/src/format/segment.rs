@@ -54,12 +54,12 @@ pub(crate) const BLOCK: u64 = BLOCK_SIZE as u64;
 const LSN_LIMIT: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"DURAMLOG";
-/// The version of the header of a whole file.
+/// The version of the header of a whole file. Version 1 means the same, in a log whose records all
+/// have full headers.
 const WHOLE: u32 = 3;
-/// The version of the header of a file that may have to grow, and the latest.
+/// The version of the header of a file that may have to grow, and the latest. Version 2 means the
+/// same, as version 1 does.
 const VERSION: u32 = 4;
-/// Versions with the same meanings, of logs whose records all have full headers.
-const EARLIER: [u32; 2] = [1, 2];
 /// Offset of the field that whole files lack.
 const FILE_BYTES: usize = 88;
 
@@ -227,7 +227,7 @@ impl SegmentHeader {
         let version = u64_at(8) as u32;
         let stored_crc = (u64_at(8) >> 32) as u32;
         // Checked before the checksum, which another version may compute differently.
-        if ![WHOLE, VERSION].contains(&version) && !EARLIER.contains(&version) {
+        if !(1..=VERSION).contains(&version) {
             return Err(WalError::WrongVersion { found: version, supported: VERSION });
         }
         let mut checked = *sector;
@@ -246,7 +246,7 @@ impl SegmentHeader {
             segment_bytes: u64_at(64),
             ring_bytes: u64_at(72),
             ring: u64_at(80),
-            file_bytes: u64_at(if version % 2 == WHOLE % 2 { 64 } else { FILE_BYTES }),
+            file_bytes: u64_at(if [1, WHOLE].contains(&version) { 64 } else { FILE_BYTES }),
         };
         if header.number != number {
             return Err(corrupt(&format!("the header belongs to segment {:016x}", header.number)));

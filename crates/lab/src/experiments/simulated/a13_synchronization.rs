@@ -6,7 +6,7 @@ use super::machines::{FOUR_SOCKETS, Machine, SERVER};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
-use crate::experiments::several_logs::{EVERY, Load, cost, name};
+use crate::experiments::several_logs::{EVERY, Load, World, cost, name};
 use crate::figure::{Axis, Figure, Series, Shape};
 
 /// What synchronizing costs.
@@ -91,6 +91,7 @@ fn load(machine: Machine, threads: usize, every: u64, synchronizes: bool) -> Loa
         every,
         synchronizes,
         ring_bytes: 32 << 20,
+        world: World::Simulated,
         time: Duration::from_millis(1),
     }
 }
