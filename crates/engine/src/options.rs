@@ -497,7 +497,6 @@ impl Options {
                 let gauge = Gauge::new(Some(observer), RecoveryPass::LogEnd, None, 1);
                 ReadObserver::new(move |bytes| gauge.add(bytes))
             }),
-            shared_sync_records: self.commit == CommitMode::Pipelined,
             sync_record_kind: Kind::SyncRecord as u8,
             group_commit: GroupCommit {
                 transactions: self.group_commit_transactions,

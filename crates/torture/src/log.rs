@@ -269,10 +269,10 @@ fn insert(
         let outcome = match rng.within(0..8) {
             0..4 => wal.wait_hardened(inserted.gsn, None),
             4 => wal.harden_at_once(inserted.gsn, None),
-            5 => wal.harden(inserted.gsn, None).wait(),
-            6 => told(wal.harden(inserted.gsn, None)),
+            5 => wal.harden(inserted.gsn).wait(),
+            6 => told(wal.harden(inserted.gsn)),
             _ => {
-                asked.push_back((done.next, wal.harden(inserted.gsn, None)));
+                asked.push_back((done.next, wal.harden(inserted.gsn)));
                 if rng.percent(50)
                     && let Some((count, hardened)) = asked.pop_front()
                     && hardened.wait().is_ok()

@@ -208,11 +208,6 @@ pub struct WalOptions {
     pub archive: Option<Archive>,
     /// A function that learns how much has been read when the log is opened. None by default.
     pub read_observer: Option<ReadObserver>,
-    /// For several logs whose rings lie behind durable caches: commits do not insert sync records
-    /// of their own; one sync record serves all threads that commit meanwhile. This suits threads
-    /// that do not wait for each of their commits. Behind volatile caches the logs always work this
-    /// way.
-    pub shared_sync_records: bool,
     /// With several logs: the kind of the sync records that the logs insert themselves. Such a
     /// record states only that the logs are synchronized.
     pub sync_record_kind: u8,
@@ -239,7 +234,6 @@ impl Default for WalOptions {
             group_commit: GroupCommit::default(),
             archive: None,
             read_observer: None,
-            shared_sync_records: false,
             sync_record_kind: 0,
             generation: 0,
         }

@@ -57,13 +57,8 @@ pub struct WalStats {
     pub reserved_bytes: u64,
     /// With several logs: sync records inserted.
     pub sync_records: u64,
-    /// With several logs: requests to harden, each of which needs everything that all logs held at
-    /// the time of the request. Where logs are hardened in shared commit rounds, not every request
-    /// needs a sync record ([`crate::Log::needs_sync_records`]): one serves many.
+    /// With several logs: requests to harden. One sync record serves many of them.
     pub waits_for_logs: u64,
-    /// The part of `waits_for_logs` that found all other logs hardened and waited for at most one
-    /// log. Zero where logs are hardened in shared commit rounds.
-    pub waits_for_own_log: u64,
     /// Start of the log.
     pub start: Lsn,
     /// Everything below this position is durable.

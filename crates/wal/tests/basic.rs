@@ -143,7 +143,7 @@ fn reading_outside_the_log_is_refused() {
         assert!(matches!(wal.read_at(lsn), Err(WalError::OutOfRange { .. })), "{lsn}");
     }
     assert!(matches!(wal.wait_hardened(Gsn::new(inserted.end.get()), None), Err(WalError::OutOfRange { .. })));
-    assert!(matches!(wal.harden(Gsn::new(1 << 40), None).wait(), Err(WalError::OutOfRange { .. })));
+    assert!(matches!(wal.harden(Gsn::new(1 << 40)).wait(), Err(WalError::OutOfRange { .. })));
     wal.wait_hardened(Gsn::ZERO, None).unwrap();
     wal.wait_hardened(inserted.gsn, None).unwrap();
     wal.read_at(inserted.lsn).unwrap();
@@ -156,12 +156,12 @@ fn requests_are_served_by_the_daemon() {
     for design in InsertDesign::ALL {
         let disk = SimDisk::new(1);
         let wal = create(&disk, design);
-        let hardened = wal.harden(insert(&wal, 0, 10).gsn, None);
+        let hardened = wal.harden(insert(&wal, 0, 10).gsn);
         while !hardened.is_ready() {
             std::thread::yield_now();
         }
         hardened.wait().unwrap();
-        let hardened: Vec<_> = (1..20).map(|number| wal.harden(insert(&wal, number, 10).gsn, None)).collect();
+        let hardened: Vec<_> = (1..20).map(|number| wal.harden(insert(&wal, number, 10).gsn)).collect();
         hardened.iter().for_each(|hardened| hardened.wait().unwrap());
         assert_eq!(wal.durable(), wal.end());
         let stats = wal.stats();
@@ -211,8 +211,8 @@ fn group_commit_waits_for_other_commits_or_time() {
         options.group_commit.transactions = 3;
         options.group_commit.time = Duration::from_secs(10);
         let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
-        let first = wal.harden(insert(&wal, 0, 10).gsn, None);
-        let second = wal.harden(insert(&wal, 1, 10).gsn, None);
+        let first = wal.harden(insert(&wal, 0, 10).gsn);
+        let second = wal.harden(insert(&wal, 1, 10).gsn);
         std::thread::sleep(Duration::from_millis(20));
         assert!(!first.is_ready() && !second.is_ready());
         wal.wait_hardened(insert(&wal, 2, 10).gsn, None).unwrap();
@@ -233,13 +233,13 @@ fn hardened_is_a_future() {
         let wal = create(&disk, design);
         for number in 0..50 {
             let inserted = insert(&wal, number, 10);
-            block_on(wal.harden(inserted.gsn, None)).unwrap();
+            block_on(wal.harden(inserted.gsn)).unwrap();
             assert!(wal.is_hardened(inserted.gsn));
         }
-        let never = wal.harden(insert(&wal, 50, 10).gsn, None);
+        let never = wal.harden(insert(&wal, 50, 10).gsn);
         wal.close().unwrap();
         block_on(never).unwrap();
-        assert!(matches!(block_on(wal.harden(insert(&wal, 51, 10).gsn, None)), Err(WalError::Closed)));
+        assert!(matches!(block_on(wal.harden(insert(&wal, 51, 10).gsn)), Err(WalError::Closed)));
     }
 }
 
@@ -261,7 +261,7 @@ fn functions_are_called_when_a_record_is_hardened() {
             let sender = sender.clone();
             let inserted = insert(&wal, number, 10);
             let reader = Arc::clone(&wal);
-            let hardened = wal.harden(inserted.gsn, None);
+            let hardened = wal.harden(inserted.gsn);
             let call = move |outcome: duramen_wal::Result<()>| {
                 sender.send((number, outcome.is_ok() && reader.is_hardened(inserted.gsn))).unwrap();
                 if number % 7 == 3 {
@@ -278,7 +278,7 @@ fn functions_are_called_when_a_record_is_hardened() {
         assert_eq!(called, (0..50).map(|number| (number, true)).collect::<Vec<_>>());
         // The last user of the log may be a function that the log calls.
         let inserted = insert(&wal, 50, 10);
-        let hardened = wal.harden(inserted.gsn, None);
+        let hardened = wal.harden(inserted.gsn);
         let last = sender.clone();
         hardened.on_ready(move |outcome| {
             drop(wal);
@@ -288,7 +288,7 @@ fn functions_are_called_when_a_record_is_hardened() {
         // After the end, and without effect.
         let wal = open(&disk, design).unwrap();
         wal.close().unwrap();
-        let late = wal.harden(insert(&wal, 51, 10).gsn, None);
+        let late = wal.harden(insert(&wal, 51, 10).gsn);
         wal.close().unwrap();
         late.on_ready(move |outcome| sender.send((51, matches!(outcome, Err(WalError::Closed)))).unwrap());
         assert_eq!(outcomes.recv(), Ok((51, true)));

@@ -333,7 +333,7 @@ fn a_failed_log_answers_everyone_and_blocks_nobody() {
         });
         assert!(matches!(wal.failure(), Some(WalError::Disk(_))), "{:?}", wal.failure());
         let late = insert(&wal, 9999, 10);
-        let hardened = wal.harden(late.gsn, None);
+        let hardened = wal.harden(late.gsn);
         assert!(hardened.is_ready());
         assert!(matches!(hardened.wait(), Err(WalError::Failed { .. })));
         assert!(matches!(wal.close(), Err(WalError::Failed { .. })));
@@ -354,7 +354,7 @@ fn dropping_a_log_is_like_a_crash() {
         options.group_commit.transactions = 100;
         options.group_commit.time = Duration::from_secs(10);
         let wal = Log::create(&arc(&disk), &options, DATABASE).unwrap();
-        let pending = wal.harden(insert(&wal, 0, 100).gsn, None);
+        let pending = wal.harden(insert(&wal, 0, 100).gsn);
         drop(wal);
         assert!(matches!(pending.wait(), Err(WalError::Closed)));
         let wal = open(&disk, design).unwrap();

@@ -38,7 +38,7 @@ fn a_commit_writes_nothing_to_the_disk() {
         for number in 0..50 {
             let inserted = insert(&wal, number, 100);
             wal.wait_hardened(inserted.gsn, None).unwrap();
-            assert!(wal.harden(inserted.gsn, None).is_ready());
+            assert!(wal.harden(inserted.gsn).is_ready());
         }
         assert_eq!(world.disk.operations(), before, "{design}");
         drop(wal);

@@ -40,7 +40,6 @@ pub(super) struct Measured<'a> {
     deadlocks: u64,
     /// Waits for several logs to be hardened, and those that had to wait for at most one log.
     waits_for_logs: u64,
-    waits_for_own_log: u64,
     sync_records: u64,
     log_end: u64,
     fences: u64,
@@ -125,7 +124,6 @@ impl<'a> Measured<'a> {
             syncs: after.disk.syncs - before.disk.syncs,
             deadlocks: after.deadlocks - before.deadlocks,
             waits_for_logs: after.log.waits_for_logs - before.log.waits_for_logs,
-            waits_for_own_log: after.log.waits_for_own_log - before.log.waits_for_own_log,
             sync_records: after.log.sync_records - before.log.sync_records,
             log_end: after.log.hardened_gsn.get(),
             fences: after.log.fences - before.log.fences,
@@ -285,15 +283,8 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
         format!("{}, log insertion {}, {}", args.commit, args.log_insert.unwrap_or_default(), args.isolation),
     );
     if args.logs > 1 {
-        let share = 100.0 * measured.waits_for_own_log as f64 / measured.waits_for_logs.max(1) as f64;
         let waits = measured.waits_for_logs as f64 / measured.sync_records.max(1) as f64;
-        row(
-            "logs",
-            format!(
-                "{} by {}; {share:.1} % of the waits were for at most one log, {waits:.1} waits per sync record",
-                args.logs, args.partition
-            ),
-        );
+        row("logs", format!("{} by {}; {waits:.1} waits per sync record", args.logs, args.partition));
     }
     let device = match settings.scheme {
         "wal" | "no-pcm" => args.open.log.log_device,

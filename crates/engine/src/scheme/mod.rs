@@ -110,7 +110,7 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
 
     /// Requests that everything up to and including `gsn` survives a crash, and does not wait.
     /// Returns `None` if it does already.
-    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Option<Hardening>;
+    fn request_hardening(&self, gsn: Gsn) -> Option<Hardening>;
 
     /// Prepares for a long block of the calling thread after it has recorded something: the commits
     /// of other transactions may be waiting until its records survive a crash.

@@ -112,8 +112,8 @@ impl StorageScheme for WalScheme {
         Ok(self.logs.wait_hardened(gsn, own)?)
     }
 
-    fn request_hardening(&self, gsn: Gsn, own: Option<LogAddress>) -> Option<Hardening> {
-        (!self.logs.is_hardened(gsn)).then(|| Hardening::Log(self.logs.harden(gsn, own)))
+    fn request_hardening(&self, gsn: Gsn) -> Option<Hardening> {
+        (!self.logs.is_hardened(gsn)).then(|| Hardening::Log(self.logs.harden(gsn)))
     }
 
     fn before_blocking(&self) {
@@ -238,14 +238,8 @@ impl LogService for WalScheme {
     }
 
     fn harden_all(&self) -> Result<Gsn> {
-        let last = Gsn::new(self.logs.latest().get() - 1);
-        if self.logs.count() == 1 {
-            self.logs.harden_at_once(last, None)?;
-            return Ok(last);
-        }
-        let inserted = self.logs.synchronize(last)?;
-        self.logs.harden_at_once(inserted.gsn, Some(inserted.address()))?;
-        Ok(inserted.gsn)
+        self.logs.harden_at_once(self.latest(), None)?;
+        Ok(Gsn::new(self.logs.hardened_below().get() - 1))
     }
 
     fn ends_before(&self, gsn: Gsn) -> Result<Vec<Lsn>> {
@@ -285,14 +279,7 @@ impl WalRule for WalScheme {
         }
         reach(Probe::WalRuleForcedFlush);
         let failed = |error: WalError| PoolError::Log { reason: why_log_failed(&error) };
-        if !self.logs.needs_sync_records() {
-            return self.logs.harden_at_once(gsn, None).map_err(failed);
-        }
-        // The contents of the page must be in the logs after any crash. It is not enough that all
-        // logs are hardened up to this GSN, because recovery could not tell; hence the sync record.
-        let inserted = self.logs.synchronize(gsn).map_err(failed)?;
-        let hardened = self.logs.harden_at_once(inserted.gsn, Some(inserted.address()));
-        hardened.map_err(failed)
+        self.logs.harden_at_once(gsn, None).map_err(failed)
     }
 
     fn end(&self) -> Gsn {

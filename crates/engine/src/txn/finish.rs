@@ -95,7 +95,7 @@ impl Txn {
         if !is_pipelined || gsn.is_zero() {
             return Commit::done(self.engine.scheme().harden(gsn, own).map_err(|error| self.engine.note(error)));
         }
-        match self.engine.scheme().request_hardening(gsn, own) {
+        match self.engine.scheme().request_hardening(gsn) {
             Some(hardened) => Commit::hardening(hardened, self),
             None => Commit::done(Ok(())),
         }

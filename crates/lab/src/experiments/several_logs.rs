@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use duramen::InsertDesign;
 use duramen_io::{Disk, SimDisk};
+use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
-use duramen_sync::{Arc, cpu, thread};
+use duramen_sync::{Arc, CachePadded, cpu, thread};
 use duramen_types::{Gsn, LogAddress, LogId, PageId, TxnId};
 use duramen_wal::{GroupCommit, Log, NewRecord, WalOptions};
 
@@ -19,6 +20,9 @@ const RECORD_BYTES: usize = 120;
 const HEADER_BYTES: usize = 32;
 /// Time for all threads to start.
 const START_UP: Duration = Duration::from_millis(1);
+/// Time between two sync records, which serve all commits meanwhile: a round lasts at least as
+/// long as a write to a fast device.
+pub(super) const ROUND: Duration = Duration::from_micros(50);
 /// Approximate number of records between two readings of the clock.
 const BATCH: u64 = 64;
 
@@ -33,7 +37,7 @@ pub(super) struct Load {
     pub(super) by_node: bool,
     /// One of so many records of a thread is a commit.
     pub(super) every: u64,
-    /// Whether commits synchronize the logs.
+    /// Whether commits synchronize the logs, with a sync record each [`ROUND`].
     pub(super) synchronizes: bool,
     /// Buffer of each log, large enough that nothing is flushed.
     pub(super) ring_bytes: usize,
@@ -73,10 +77,11 @@ impl Load {
             (0..self.logs).try_for_each(|log| self.touch_ring(&logs, LogId::new(log)))?;
         }
         let start = Instant::now().after(START_UP);
+        let next_round = Arc::new(CachePadded::new(AtomicU64::new(start.nanos())));
         let threads: std::io::Result<Vec<_>> = (0..self.threads)
             .map(|number| {
-                let logs = Arc::clone(&logs);
-                thread::spawn("inserter", move || self.work(&logs, number, start))
+                let (logs, next_round) = (Arc::clone(&logs), Arc::clone(&next_round));
+                thread::spawn("inserter", move || self.work(&logs, number, start, &next_round))
             })
             .collect();
         let system = |error: std::io::Error| Error::ResultFile {
@@ -112,8 +117,9 @@ impl Load {
         Ok(logs.wait_hardened(last.gsn, Some(last.address()))?)
     }
 
-    /// Inserts until the time is over; returns how many records, and when it was done.
-    fn work(self, logs: &Log, number: usize, start: Instant) -> (u64, Instant) {
+    /// Inserts until the time is over, and a sync record when one is due; returns how many records,
+    /// and when it was done.
+    fn work(self, logs: &Log, number: usize, start: Instant, next_round: &AtomicU64) -> (u64, Instant) {
         let payload = [7; RECORD_BYTES - HEADER_BYTES];
         thread::sleep(start.since(Instant::now()));
         let own = if self.by_node { cpu::node() } else { number };
@@ -131,13 +137,12 @@ impl Load {
                         after,
                         payload: &payload,
                     };
-                    let is_sync_record = left == 0 && self.synchronizes;
-                    let inserted = if is_sync_record {
+                    let inserted = if left == 0 && self.synchronizes {
                         logs.insert_synchronized(log, record, None)
                     } else {
                         logs.insert(log, record)
                     };
-                    debug_assert!(is_sync_record || inserted.bytes() == RECORD_BYTES as u64, "as the paper's");
+                    debug_assert_eq!(inserted.bytes(), RECORD_BYTES as u64, "as the paper's");
                     after = inserted.gsn;
                     records += 1;
                 }
@@ -145,6 +150,15 @@ impl Load {
             let now = Instant::now();
             if now >= end {
                 return (records, now);
+            }
+            let due = next_round.load(Ordering::Relaxed);
+            let next = now.after(ROUND).nanos();
+            if self.synchronizes
+                && now.nanos() >= due
+                && next_round.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            {
+                let last = Gsn::new(logs.latest().get() - 1);
+                logs.synchronize(last).expect("a simulated disk has space");
             }
         }
     }

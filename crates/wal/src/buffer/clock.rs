@@ -14,9 +14,9 @@
 //! record's GSN is not below the floor. Both sides execute a fence between their two steps; without
 //! the fences each could miss the other's first step.
 //!
-//! Where clocks are advanced for every commit, logs can share one floor ([`Clock::with_common`]): a
-//! thread then raises one word instead of one for each log, and every log reads it. Both kinds of
-//! floor apply: the log's own floor serves what concerns this log alone.
+//! Every commit advances the clocks of all logs, so they share one floor ([`Clock::raise_all`]): a
+//! thread raises one word instead of one for each log, and every log reads it. Both kinds of floor
+//! apply: the log's own floor serves what concerns this log alone.
 //!
 //! A thread learns the GSN of its record when it fills the record in, which may be long after it
 //! acquired the space. So offsets that have been replaced meanwhile are kept until everything
@@ -40,7 +40,7 @@ pub(crate) struct Clock {
     /// No record that gets its space from now on has a lower GSN.
     floor: CachePadded<AtomicU64>,
     /// The same bound, for all logs that share this floor.
-    common: Option<CommonFloor>,
+    common: CommonFloor,
     offset: CachePadded<GsnOffset>,
     /// Earlier offsets, each with the LSN from which it was in force.
     earlier: Mutex<VecDeque<(u64, u64)>>,
@@ -58,12 +58,12 @@ struct GsnOffset {
 
 impl Clock {
     /// Makes the clock of a log that ends at `end` and in which no record may get a GSN below
-    /// `floor`.
-    pub(crate) fn new(end: Lsn, floor: Gsn) -> Self {
+    /// `floor`. It shares `common` with the clocks of the other logs.
+    pub(crate) fn new(end: Lsn, floor: Gsn, common: CommonFloor) -> Self {
         let offset = floor.get().saturating_sub(end.get());
         Self {
             floor: CachePadded::new(AtomicU64::new(floor.get())),
-            common: None,
+            common,
             offset: CachePadded::new(GsnOffset {
                 version: AtomicU64::new(0),
                 from: AtomicU64::new(0),
@@ -73,33 +73,15 @@ impl Clock {
         }
     }
 
-    /// Makes the clock share a floor with other clocks.
-    pub(crate) fn with_common(self, common: Option<CommonFloor>) -> Self {
-        Self { common, ..self }
-    }
-
-    /// Does what [`Clock::raise`] does for all logs that share their floor with this one; returns
-    /// whether there is such a floor.
-    pub(crate) fn raise_all(&self, floor: Gsn) -> bool {
-        let Some(common) = &self.common else { return false };
-        if common.load(Ordering::Relaxed) < floor.get() {
-            common.fetch_max(floor.get(), Ordering::AcqRel);
-        }
-        fence(Ordering::SeqCst);
-        true
-    }
-
-    fn common(&self, ordering: Ordering) -> u64 {
-        self.common.as_ref().map_or(0, |common| common.load(ordering))
-    }
-
     /// Ensures that space handed out from now on gets no GSN below `floor`. A read of the log's end
     /// after this call covers every record with a lower GSN.
     pub(crate) fn raise(&self, floor: Gsn) {
-        if self.floor.load(Ordering::Relaxed) < floor.get() {
-            self.floor.fetch_max(floor.get(), Ordering::AcqRel);
-        }
-        fence(Ordering::SeqCst);
+        raise(&self.floor, floor);
+    }
+
+    /// Does what [`Clock::raise`] does for all logs.
+    pub(crate) fn raise_all(&self, floor: Gsn) {
+        raise(&self.common, floor);
     }
 
     /// Updates the offset after space has been handed out at `lsn`; everything below `released` has
@@ -107,7 +89,7 @@ impl Clock {
     #[inline]
     pub(crate) fn pass(&self, lsn: Lsn, released: impl FnOnce() -> Lsn) {
         fence(Ordering::SeqCst);
-        let floor = self.floor.load(Ordering::Relaxed).max(self.common(Ordering::Relaxed));
+        let floor = self.floor.load(Ordering::Relaxed).max(self.common.load(Ordering::Relaxed));
         // Only the holder of the insertion lock writes the offset.
         let offset = self.offset.offset.load(Ordering::Relaxed);
         if lsn.get() + offset < floor {
@@ -169,9 +151,16 @@ impl Clock {
     /// Returns the lowest GSN that a record may get from now on, in a log that ends at `end`.
     pub(crate) fn now(&self, end: Lsn) -> Gsn {
         let (_, offset) = self.offset();
-        let floor = self.floor.load(Ordering::Acquire).max(self.common(Ordering::Acquire));
+        let floor = self.floor.load(Ordering::Acquire).max(self.common.load(Ordering::Acquire));
         Gsn::new((end.get() + offset).max(floor))
     }
+}
+
+fn raise(word: &AtomicU64, floor: Gsn) {
+    if word.load(Ordering::Relaxed) < floor.get() {
+        word.fetch_max(floor.get(), Ordering::AcqRel);
+    }
+    fence(Ordering::SeqCst);
 }
 
 #[cfg(test)]

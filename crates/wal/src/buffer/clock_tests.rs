@@ -3,7 +3,7 @@ use super::*;
 #[test]
 #[cfg(not(duramen_loom))]
 fn the_lead_grows_where_the_floor_demands_it() {
-    let clock = Clock::new(Lsn::new(100), Gsn::new(300));
+    let clock = Clock::new(Lsn::new(100), Gsn::new(300), CommonFloor::default());
     assert_eq!(clock.now(Lsn::new(100)), Gsn::new(300));
     clock.pass(Lsn::new(100), || Lsn::new(100));
     assert_eq!(clock.gsn(Lsn::new(100)), Gsn::new(300));
@@ -24,7 +24,7 @@ fn the_lead_grows_where_the_floor_demands_it() {
 #[test]
 #[cfg(not(duramen_loom))]
 fn leads_are_kept_as_long_as_they_are_needed() {
-    let clock = Clock::new(Lsn::new(0), Gsn::new(0));
+    let clock = Clock::new(Lsn::new(0), Gsn::new(0), CommonFloor::default());
     for step in 1..=1000_u64 {
         clock.raise(Gsn::new(step * 100));
         clock.pass(Lsn::new(step * 8), || Lsn::new(8 * 500));
@@ -42,21 +42,19 @@ mod models {
 
     #[test]
     fn a_thread_that_raises_the_floor_sees_all_that_is_below() {
-        raise_while_space_is_handed_out(None, |clock| clock.raise(Gsn::new(100)));
+        raise_while_space_is_handed_out(|clock| clock.raise(Gsn::new(100)));
     }
 
     #[test]
     fn a_thread_that_raises_the_common_floor_sees_all_that_is_below() {
-        let raise = |clock: &Clock| assert!(clock.raise_all(Gsn::new(100)));
-        raise_while_space_is_handed_out(Some(CommonFloor::default), raise);
+        raise_while_space_is_handed_out(|clock| clock.raise_all(Gsn::new(100)));
     }
 
     /// One thread hands out space; the other raises the floor and reads the end. Records beyond the
     /// end that it read are not below the floor.
-    fn raise_while_space_is_handed_out(common: Option<fn() -> CommonFloor>, raise: fn(&Clock)) {
+    fn raise_while_space_is_handed_out(raise: fn(&Clock)) {
         loom::model(move || {
-            let clock = Clock::new(Lsn::new(8), Gsn::new(8)).with_common(common.map(|new| new()));
-            let clock = Arc::new(clock);
+            let clock = Arc::new(Clock::new(Lsn::new(8), Gsn::new(8), CommonFloor::default()));
             let end = Arc::new(AtomicU64::new(8));
             let inserter = {
                 let (clock, end) = (Arc::clone(&clock), Arc::clone(&end));
@@ -83,7 +81,7 @@ mod models {
     #[test]
     fn the_lead_is_read_as_one() {
         loom::model(|| {
-            let clock = Arc::new(Clock::new(Lsn::new(8), Gsn::new(8)));
+            let clock = Arc::new(Clock::new(Lsn::new(8), Gsn::new(8), CommonFloor::default()));
             clock.pass(Lsn::new(8), || Lsn::new(8));
             let inserter = {
                 let clock = Arc::clone(&clock);

@@ -188,6 +188,11 @@ impl Space {
         Lsn::new(self.durable.load(Ordering::Acquire))
     }
 
+    /// Returns when a record is hardened.
+    pub(crate) fn hardening(&self) -> Hardening {
+        self.hardening
+    }
+
     /// Returns the position below which everything is hardened: always the end of a record.
     #[inline]
     pub(crate) fn hardened(&self) -> Lsn {

@@ -97,9 +97,10 @@ pub(crate) trait Device: Debug + Send + Sync {
         Hardening::Flushed
     }
 
-    /// Returns the limits that decide when the daemon and the committers flush.
-    fn group_commit(&self, options: &WalOptions) -> GroupCommit {
-        options.group_commit
+    /// Returns the limits that decide when the daemon and the committers flush: those `chosen` by
+    /// the user, if committers wait for flushes.
+    fn group_commit(&self, chosen: GroupCommit, _ring_bytes: usize) -> GroupCommit {
+        chosen
     }
 
     /// Returns whether a record may be written into the buffer without a checksum, instead of by

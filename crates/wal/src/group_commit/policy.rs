@@ -163,6 +163,11 @@ impl Policy {
         self.is_adaptive() && now.estimate.committers >= GROUP_THRESHOLD
     }
 
+    /// Returns whether flushes wait for groups, of a fixed or an adaptive size.
+    pub(crate) fn forms_groups(&self, estimate: &Estimate) -> bool {
+        !self.is_adaptive() || estimate.committers >= GROUP_THRESHOLD
+    }
+
     fn is_adaptive(&self) -> bool {
         self.0.transactions == 1
     }

@@ -26,62 +26,73 @@
 //! that queues before the flush ends. A waiter that queues afterwards sees the new durable
 //! position.
 //!
-//! The thread that ends a flush unparks the waiting threads. Wakers of tasks and functions to be
-//! called are foreign code. The *notifier*, a thread that does nothing else, runs them: they may
-//! take long, and may even drop the log.
+//! The thread that ends a flush unparks the waiting threads. It leaves wakers of tasks and
+//! functions to be called to the [notifier](crate::group_commit::notifier).
 
+use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::thread::Parker;
-use duramen_sync::{Arc, Backoff, Mutex, MutexGuard};
+use duramen_sync::{Arc, Backoff, CachePadded, Mutex, MutexGuard};
 use duramen_types::{Lsn, planted};
 
-use crate::buffer::positions::Space;
+use crate::group_commit::notifier::Notifier;
 use crate::group_commit::policy::{Due, Estimate, Policy, Snapshot};
+use crate::group_commit::progress::{Position, Progress};
 use crate::group_commit::requests::{Ask, Requests};
 use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::{PendingCounters, STRIPES};
 use crate::options::GroupCommit;
 use crate::wake_event::WakeEvent;
 
-/// The queue of committers.
+/// The queue of committers of one log, or of several that harden together.
 #[derive(Debug)]
-pub(crate) struct CommitQueue {
+pub(crate) struct CommitQueue<A = Lsn> {
     policy: Policy,
     daemon: Arc<WakeEvent>,
-    notifier: Arc<WakeEvent>,
+    notifier: Arc<Notifier>,
     pending: PendingCounters,
-    state: Mutex<State>,
+    /// Whether so few threads commit that flushes do not wait for groups.
+    is_quiet: CachePadded<AtomicBool>,
+    state: Mutex<State<A>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    waiters: Waiters<Lsn>,
-    /// The waiters that the notifier has to notify.
-    to_notify: Vec<Wake>,
+struct State<A> {
+    waiters: Waiters<A>,
     /// Whether a thread is flushing.
     is_flushing: bool,
     /// When the flush in progress, or the last one, began, and the hardened position at that time.
-    began: Option<(Instant, Lsn)>,
+    began: Option<(Instant, A)>,
     estimate: Estimate,
     /// Requests for which no flush has begun.
-    requests: Requests,
+    requests: Requests<A>,
     /// Requests that the flush in progress is for.
-    in_flush: Requests,
+    in_flush: Requests<A>,
     /// The earliest time at which an uncollected request may have been posted, if there may be any.
     posted_since: Option<Instant>,
     /// When the daemon will next decide what is due, if that is scheduled. The daemon sleeps until
     /// then, is about to be woken, or is flushing; in that case this is the time when the flush
     /// began, and the daemon will decide after it.
     daemon_looks: Option<Instant>,
-    waits: u64,
-    inline_flushes: u64,
+    counts: Counts,
+}
+
+/// What the queue counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Waiters that had to wait.
+    pub(crate) waits: u64,
+    /// Flushes by waiters.
+    pub(crate) inline_flushes: u64,
+    /// Requests.
+    pub(crate) requests: u64,
 }
 
 /// A thread that waits for a record, with what it has done so far.
 #[derive(Debug)]
-pub(crate) struct Waiter {
-    lsn: Lsn,
+pub(crate) struct Waiter<A> {
+    at: A,
     ask: Ask,
     /// Whether the request has been made.
     is_asked: bool,
@@ -104,26 +115,28 @@ pub(crate) enum Step {
     Stop,
 }
 
-impl State {
-    /// Returns whether the flush in progress writes the record at `lsn`, as far as is known.
-    fn is_in_flush(&self, space: &Space, lsn: Lsn) -> bool {
-        self.is_flushing && space.in_flush() > lsn
+impl<A: Position> State<A> {
+    /// Returns whether the flush in progress writes the record at `at`, as far as is known.
+    fn is_in_flush(&self, space: &impl Progress<At = A>, at: A) -> bool {
+        self.is_flushing && space.in_flush() > at
     }
 
-    /// Returns the requests to which a request for the record at `lsn` belongs.
-    fn requests_at(&mut self, space: &Space, lsn: Lsn) -> &mut Requests {
-        if self.is_in_flush(space, lsn) { &mut self.in_flush } else { &mut self.requests }
+    /// Returns the requests to which a request for the record at `at` belongs.
+    fn requests_at(&mut self, space: &impl Progress<At = A>, at: A) -> &mut Requests<A> {
+        if self.is_in_flush(space, at) { &mut self.in_flush } else { &mut self.requests }
     }
 
     /// Adds requests that were posted. Only the highest position of the requests in one stripe is
     /// known: if the flush in progress does not serve that position, none of them counts as served
     /// by it.
-    fn collect(&mut self, space: &Space, posted: impl Iterator<Item = (usize, Lsn)>) {
+    fn collect(&mut self, space: &impl Progress<At = A>, posted: impl Iterator<Item = (usize, u64)>) {
         let since = self.posted_since.take();
         for (count, highest) in posted {
+            let highest = A::of(highest);
+            self.counts.requests += count as u64;
             // If there are waiters, even resolved requests are added. Where records are hardened
             // without a flush, only a flush wakes the waiters that have queued.
-            if self.is_in_flush(space, highest) || !is_resolved(space, highest) || self.waiters.len() > 0 {
+            if self.is_in_flush(space, highest) || !space.is_resolved(highest) || self.waiters.len() > 0 {
                 self.requests_at(space, highest).add_posted(count, highest, since);
             }
         }
@@ -136,23 +149,21 @@ impl State {
     }
 
     /// Returns the part of the state that the policy needs, at the time [`State::now`].
-    fn snapshot(&self, space: &Space, now: Option<Instant>) -> Snapshot {
-        // A reader of a ring may de-stage more than the end read before it.
-        let unflushed = || space.end().get().saturating_sub(space.durable().get());
+    fn snapshot(&self, space: &impl Progress<At = A>, now: Option<Instant>) -> Snapshot {
         Snapshot {
             is_flushing: self.is_flushing,
-            unflushed: if self.is_flushing { 0 } else { unflushed() },
+            unflushed: if self.is_flushing { 0 } else { space.unflushed() },
             requests: self.requests.count,
             blocked: self.requests.blocked,
             oldest: self.requests.first.zip(now).map(|(first, now)| now.since(first)),
-            has_priority: self.requests.has_priority || space.waiting_for_room() > 0,
+            has_priority: self.requests.has_priority || space.is_short_of_room(),
             waiters: self.waiters.len(),
             sleeping_self_flushers: self.waiters.self_flushers,
             estimate: self.estimate,
         }
     }
 
-    fn begin_flush(&mut self, space: &Space, self_flushed: bool) {
+    fn begin_flush(&mut self, space: &impl Progress<At = A>, self_flushed: bool) {
         assert!(!self.is_flushing, "one thread flushes at a time");
         self.is_flushing = true;
         self.estimate.self_flushed = self_flushed;
@@ -163,14 +174,14 @@ impl State {
         self.in_flush = std::mem::take(&mut self.requests);
     }
 
-    fn end_flush(&mut self, space: &Space) {
+    fn end_flush(&mut self, space: &impl Progress<At = A>) {
         self.is_flushing = false;
         let mut served = std::mem::take(&mut self.in_flush);
-        if self.requests.count > 0 && is_resolved(space, self.requests.highest) {
+        if self.requests.count > 0 && space.is_resolved(self.requests.highest) {
             // These requests arrived before it was known what the flush writes.
             served.join(std::mem::take(&mut self.requests));
         }
-        if served.count > 0 && !is_resolved(space, served.highest) {
+        if served.count > 0 && !space.is_resolved(served.highest) {
             reach(Probe::FlushCameTooEarly);
             // The record is inserted, but its release still waits for a thread that is filling in
             // an earlier one. It belongs to the next flush.
@@ -184,40 +195,44 @@ impl State {
 
     /// Removes the waiters that need not wait any more; returns the threads among them, and whether
     /// there is work for the notifier.
-    fn take_resolved(&mut self, space: &Space) -> (Vec<Arc<Parker>>, bool) {
-        let (threads, foreign) = self.waiters.take(|lsn| is_resolved(space, lsn));
+    fn take_resolved(&mut self, space: &impl Progress<At = A>, notifier: &Notifier) -> (Vec<Arc<Parker>>, bool) {
+        let (threads, foreign) = self.waiters.take(|at| space.is_resolved(at));
         let has_news = !foreign.is_empty();
         // Under the lock: once the log has failed and this function has been called, no new waiters
         // arrive.
-        self.to_notify.extend(foreign);
+        notifier.add(foreign);
         (threads, has_news)
     }
 }
 
-impl CommitQueue {
-    /// Creates an empty queue; the daemon and the notifier wait for these events.
-    pub(crate) fn new(policy: GroupCommit, daemon: Arc<WakeEvent>, notifier: Arc<WakeEvent>) -> Self {
-        let (pending, state) = (PendingCounters::default(), Mutex::default());
-        Self { policy: Policy(policy), daemon, notifier, pending, state }
+impl<A: Position> CommitQueue<A> {
+    /// Creates an empty queue, whose daemon waits for this event.
+    pub(crate) fn new(policy: GroupCommit, daemon: Arc<WakeEvent>, notifier: Arc<Notifier>) -> Self {
+        let policy = Policy(policy);
+        let is_quiet = CachePadded::new(AtomicBool::new(!policy.forms_groups(&Estimate::default())));
+        Self { policy, daemon, notifier, pending: PendingCounters::default(), is_quiet, state: Mutex::default() }
     }
 
-    /// Returns how often a waiter had to wait, and how often a waiter flushed by itself.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        let state = self.state.lock();
-        (state.waits, state.inline_flushes)
+    pub(crate) fn counts(&self) -> Counts {
+        self.state.lock().counts
     }
 
-    /// Returns a waiter for the record at `lsn`, which blocks its thread.
-    pub(crate) fn waiter(&self, lsn: Lsn, ask: Ask) -> Waiter {
+    /// Returns whether so few threads commit that flushes do not wait for groups.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_quiet.load(Ordering::Relaxed)
+    }
+
+    /// Returns a waiter for the record at `at`, which blocks its thread.
+    pub(crate) fn waiter(&self, at: A, ask: Ask) -> Waiter<A> {
         let ask = self.policy.admit(ask);
         let is_asked = matches!(ask, Ask::Requested | Ask::SelfFlushing);
-        Waiter { lsn, ask, is_asked, is_counted: false, has_flushed: false, backoff: Backoff::new() }
+        Waiter { at, ask, is_asked, is_counted: false, has_flushed: false, backoff: Backoff::new() }
     }
 
     /// Returns what the thread of `waiter` does next. It calls this function until the answer is
     /// [`Step::Stop`]: then the durable position is beyond the record, or the log has failed.
-    pub(crate) fn next_step(&self, space: &Space, waiter: &mut Waiter) -> Step {
-        if is_resolved(space, waiter.lsn) {
+    pub(crate) fn next_step(&self, space: &impl Progress<At = A>, waiter: &mut Waiter<A>) -> Step {
+        if space.is_resolved(waiter.at) {
             return Step::Stop;
         }
         if std::mem::take(&mut waiter.has_flushed) {
@@ -226,11 +241,14 @@ impl CommitQueue {
             waiter.backoff.snooze();
         }
         let mut state = self.state.lock();
-        if is_resolved(space, waiter.lsn) {
+        if space.is_resolved(waiter.at) {
             return Step::Stop;
         }
         let is_self_flushing = waiter.ask == Ask::SelfFlushing;
-        state.waits += u64::from(!std::mem::replace(&mut waiter.is_counted, true));
+        if !std::mem::replace(&mut waiter.is_counted, true) {
+            state.counts.waits += 1;
+            state.counts.requests += u64::from(!waiter.is_asked);
+        }
         if is_self_flushing {
             state.collect(space, self.pending.collect());
         }
@@ -239,7 +257,7 @@ impl CommitQueue {
         // sleeps between its own attempts.
         if !waiter.backoff.is_long() && self.policy.flushes_itself(&now, waiter.ask) {
             state.begin_flush(space, is_self_flushing && self.policy.waits_for_group(&now));
-            state.inline_flushes += 1;
+            state.counts.inline_flushes += 1;
             self.unlock(state, space);
             reach(Probe::FlushedByCommitter);
             waiter.has_flushed = true;
@@ -247,17 +265,17 @@ impl CommitQueue {
         }
         let parker = Arc::new(Parker::new());
         if !std::mem::replace(&mut waiter.is_asked, true) {
-            state.requests_at(space, waiter.lsn).add(waiter.lsn, waiter.ask);
+            state.requests_at(space, waiter.at).add(waiter.at, waiter.ask);
         }
         let kind = if is_self_flushing { Wake::SelfFlusher } else { Wake::Thread };
-        state.waiters.push(waiter.lsn, kind(Arc::clone(&parker)));
+        state.waiters.push(waiter.at, kind(Arc::clone(&parker)));
         self.unlock(state, space);
         Step::Park(parker)
     }
 
-    /// Requests that everything up to `lsn` be hardened, without waiting for it.
-    pub(crate) fn request(&self, space: &Space, lsn: Lsn) {
-        if self.pending.post(lsn) {
+    /// Requests that everything up to `at` be hardened, without waiting for it.
+    pub(crate) fn request(&self, space: &impl Progress<At = A>, at: A) {
+        if self.pending.post(at.raw()) {
             let mut state = self.state.lock();
             state.collect(space, self.pending.collect());
             self.unlock(state, space);
@@ -266,19 +284,19 @@ impl CommitQueue {
 
     /// Queues a waiter; returns the waiter if there is nothing left to wait for. The request has
     /// been made.
-    pub(crate) fn queue(&self, space: &Space, lsn: Lsn, wake: Wake) -> Option<Wake> {
+    pub(crate) fn queue(&self, space: &impl Progress<At = A>, at: A, wake: Wake) -> Option<Wake> {
         let mut state = self.state.lock();
-        if !planted!(QueuedUnseen) && is_resolved(space, lsn) {
+        if !planted!(QueuedUnseen) && space.is_resolved(at) {
             return Some(wake);
         }
-        state.waits += 1;
-        state.waiters.push(lsn, wake);
+        state.counts.waits += 1;
+        state.waiters.push(at, wake);
         None
     }
 
     /// Returns what the daemon should do now. On [`Due::Now`] the daemon has the right to flush,
     /// and [`CommitQueue::end_flush`] must follow.
-    pub(crate) fn due(&self, space: &Space) -> Due {
+    pub(crate) fn due(&self, space: &impl Progress<At = A>) -> Due {
         let mut state = self.lock_to_decide(space);
         if space.has_failed() {
             return Due::Never;
@@ -297,12 +315,16 @@ impl CommitQueue {
 
     /// Ends a flush: wakes the waiters that it has served. If the daemon has flushed, it must then
     /// call [`CommitQueue::due`].
-    pub(crate) fn end_flush(&self, space: &Space) {
+    pub(crate) fn end_flush(&self, space: &impl Progress<At = A>) {
         let mut state = if planted!(PendingUnseen) { self.state.lock() } else { self.lock_to_decide(space) };
         state.end_flush(space);
+        let is_quiet = !self.policy.forms_groups(&state.estimate);
+        if self.is_quiet() != is_quiet {
+            self.is_quiet.store(is_quiet, Ordering::Relaxed);
+        }
         // Called after `State::end_flush`, which may have counted requests as served without a
         // flush. Their waiters are woken here.
-        let resolved = state.take_resolved(space);
+        let resolved = state.take_resolved(space, &self.notifier);
         // The daemon is woken before the waiters, which may take this thread's processor.
         self.unlock(state, space);
         self.wake(resolved);
@@ -314,7 +336,7 @@ impl CommitQueue {
     /// For threads that may lower the number of requests that can be posted. A publisher that acts
     /// does not lower it, so it collects without withdrawing; withdrawing would only draw other
     /// publishers to the lock.
-    fn lock_to_decide(&self, space: &Space) -> MutexGuard<'_, State> {
+    fn lock_to_decide(&self, space: &impl Progress<At = A>) -> MutexGuard<'_, State<A>> {
         let mut state = self.state.lock();
         self.pending.signal.withdraw();
         state.collect(space, self.pending.collect());
@@ -323,7 +345,7 @@ impl CommitQueue {
 
     /// Releases the lock: schedules the daemon in time, and sets how many requests may be posted
     /// until the next check.
-    fn unlock(&self, mut state: MutexGuard<'_, State>, space: &Space) {
+    fn unlock(&self, mut state: MutexGuard<'_, State<A>>, space: &impl Progress<At = A>) {
         let now = state.now();
         let snapshot = state.snapshot(space, now);
         let looks = self.policy.due(&snapshot).at(now);
@@ -345,8 +367,8 @@ impl CommitQueue {
     }
 
     /// Wakes all waiters, because the log has failed.
-    pub(crate) fn wake_resolved(&self, space: &Space) {
-        let resolved = self.state.lock().take_resolved(space);
+    pub(crate) fn wake_resolved(&self, space: &impl Progress<At = A>) {
+        let resolved = self.state.lock().take_resolved(space, &self.notifier);
         self.wake(resolved);
     }
 
@@ -356,22 +378,6 @@ impl CommitQueue {
             self.notifier.wake();
         }
     }
-
-    /// Passes waiters that did not wait in this queue to the notifier.
-    pub(crate) fn notify(&self, wakes: Vec<Wake>) {
-        self.state.lock().to_notify.extend(wakes);
-        self.wake((Vec::new(), true));
-    }
-
-    /// Takes the waiters that the notifier has to notify now.
-    pub(crate) fn take_to_notify(&self) -> Vec<Wake> {
-        std::mem::take(&mut self.state.lock().to_notify)
-    }
-}
-
-/// Returns whether waiting for `lsn` has ended, with success or with failure.
-pub(crate) fn is_resolved(space: &Space, lsn: Lsn) -> bool {
-    space.hardened() > lsn || space.has_failed()
 }
 
 #[cfg(test)]

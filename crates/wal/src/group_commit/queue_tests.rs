@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::buffer::positions::Hardening;
+use crate::buffer::positions::{Hardening, Space};
 use crate::group_commit::policy::GROUP_THRESHOLD;
 
 fn policy() -> GroupCommit {
@@ -15,7 +15,7 @@ fn fixture(policy: GroupCommit) -> (CommitQueue, Space) {
 fn fixture_of(policy: GroupCommit, hardening: Hardening) -> (CommitQueue, Space) {
     let event = Arc::new(WakeEvent::new());
     let space = Space::new(64, 1, 1 << 40, Lsn::new(8), Arc::clone(&event), hardening);
-    (CommitQueue::new(policy, event, Arc::new(WakeEvent::new())), space)
+    (CommitQueue::new(policy, event, Arc::default()), space)
 }
 
 /// Waits as a thread of the log does; `flush` makes the released records durable.
@@ -64,9 +64,11 @@ mod native {
         let (queue, space) = fixture(policy());
         let lsn = insert(&space);
         wait(&queue, &space, lsn, Ask::Grouped, || space.set_durable(space.released()));
-        assert_eq!(queue.counts(), (1, 1));
+        let counts = queue.counts();
+        assert_eq!((counts.waits, counts.inline_flushes), (1, 1));
         wait(&queue, &space, lsn, Ask::Grouped, || panic!("it is durable"));
-        assert_eq!(queue.counts(), (1, 1));
+        let counts = queue.counts();
+        assert_eq!((counts.waits, counts.inline_flushes), (1, 1));
     }
 
     #[test]
@@ -177,7 +179,8 @@ mod native {
         let lsn = fourth(&queue, &space);
         assert!(matches!(queue.due(&space), Due::In(_)));
         wait(&queue, &space, lsn, Ask::SelfFlushing, || space.set_durable(space.released()));
-        assert_eq!(queue.counts(), (1, 1));
+        let counts = queue.counts();
+        assert_eq!((counts.waits, counts.inline_flushes), (1, 1));
         assert!(queue.state.lock().estimate.self_flushed);
         queue.state.lock().estimate.flush_time = Duration::from_secs(3600);
         // The daemon flushes only if no self-flushing waiter arrives for a long time ...
@@ -210,7 +213,7 @@ mod native {
             thread::spawn("waiter", wait).unwrap()
         };
         let (queue, space) = &*shared;
-        while queue.counts().0 == 0 {
+        while queue.counts().waits == 0 {
             thread::yield_now();
         }
         // The waiter has queued when it has released the lock.
@@ -351,7 +354,7 @@ mod native {
                 assert_eq!(queue.due(&space), Due::Now);
             }
             queue.end_flush(&space);
-            assert_eq!(queue.take_to_notify().len(), 1, "{looks}");
+            assert_eq!(queue.notifier.take().len(), 1, "{looks}");
         }
     }
 
@@ -417,7 +420,7 @@ mod native {
         let (queue, space) = &*shared;
         let begun = Instant::now();
         let all_told = || {
-            queue.take_to_notify().into_iter().for_each(Wake::tell);
+            queue.notifier.take().into_iter().for_each(Wake::tell);
             ended.load(Ordering::Acquire) == THREADS
                 && called.load(Ordering::Relaxed) == THREADS * EACH / 2
                 && space.durable() == space.end()
@@ -455,7 +458,7 @@ mod native {
         for expected in [[1, 0, 0], [1, 1, 0], [1, 1, 1]] {
             space.set_durable(space.durable().advance(1));
             queue.wake_resolved(&space);
-            queue.take_to_notify().into_iter().for_each(Wake::tell);
+            queue.notifier.take().into_iter().for_each(Wake::tell);
             assert_eq!(woken(), expected);
         }
         let late = Wake::Task(Arc::new(Mutex::new(Arc::clone(&tasks[0].1).into())));
@@ -632,7 +635,7 @@ mod loom_models {
             assert!(shared.0.queue(&shared.1, lsn, Wake::Call(Box::new(|| ()))).is_none());
             let start = |name, work| start(&shared, [lsn; 2], name, work);
             let flusher = start("daemon", |queue, space, _| {
-                while queue.take_to_notify().is_empty() {
+                while queue.notifier.take().is_empty() {
                     match queue.due(space) {
                         Due::Now => {
                             queue.end_flush(space);
@@ -677,7 +680,7 @@ mod loom_models {
             wait(&shared.0, &shared.1, lsns[1], Ask::Requested, || shared.1.set_durable(shared.1.released()));
             shared.0.daemon.wake();
             flusher.join().unwrap();
-            shared.0.take_to_notify().into_iter().for_each(Wake::tell);
+            shared.0.notifier.take().into_iter().for_each(Wake::tell);
             assert_eq!(called.load(Ordering::Relaxed), 1);
         });
     }
@@ -693,20 +696,7 @@ mod loom_models {
             let lsns = [insert(&shared.1), insert(&shared.1)];
             let notifier = {
                 let shared = Arc::clone(&shared);
-                thread::spawn("notifier", move || {
-                    loop {
-                        let is_stopped = shared.0.notifier.is_stopped();
-                        let told = shared.0.take_to_notify();
-                        if told.is_empty() {
-                            if is_stopped {
-                                return;
-                            }
-                            shared.0.notifier.wait(None);
-                        }
-                        told.into_iter().for_each(Wake::tell);
-                    }
-                })
-                .unwrap()
+                thread::spawn("notifier", move || shared.0.notifier.run()).unwrap()
             };
             for lsn in lsns {
                 let called = Arc::clone(&called);

@@ -2,7 +2,8 @@
 //! and the time of the first one.
 
 use duramen_sync::clock::Instant;
-use duramen_types::Lsn;
+
+use crate::group_commit::progress::Position;
 
 /// What a waiter needs from the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,29 +22,29 @@ pub(crate) enum Ask {
 
 /// The sum of several requests.
 #[derive(Debug, Default)]
-pub(crate) struct Requests {
+pub(crate) struct Requests<A> {
     pub(crate) count: usize,
     /// How many of them block a thread.
     pub(crate) blocked: usize,
     /// The highest position among them.
-    pub(crate) highest: Lsn,
+    pub(crate) highest: A,
     /// When the first of them arrived.
     pub(crate) first: Option<Instant>,
     /// Whether one of them cannot wait for a group.
     pub(crate) has_priority: bool,
 }
 
-impl Requests {
-    /// Adds a request for the record at `lsn`.
-    pub(crate) fn add(&mut self, lsn: Lsn, ask: Ask) {
+impl<A: Position> Requests<A> {
+    /// Adds a request for the record at `at`.
+    pub(crate) fn add(&mut self, at: A, ask: Ask) {
         self.blocked += usize::from(ask == Ask::Grouped);
         self.has_priority |= ask == Ask::AtOnce;
-        self.add_posted(1, lsn, None);
+        self.add_posted(1, at, None);
     }
 
     /// Adds `count` requests that block no thread, for records up to `highest`. They arrived after
     /// `since`, or now if that is `None`.
-    pub(crate) fn add_posted(&mut self, count: usize, highest: Lsn, since: Option<Instant>) {
+    pub(crate) fn add_posted(&mut self, count: usize, highest: A, since: Option<Instant>) {
         self.count += count;
         self.highest = self.highest.max(highest);
         self.first.get_or_insert_with(|| since.unwrap_or_else(Instant::now));

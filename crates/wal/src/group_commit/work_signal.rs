@@ -37,7 +37,6 @@
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::{CachePadded, Striped};
-use duramen_types::Lsn;
 
 /// How much work may be published that the attendant has not seen. See the module header.
 #[derive(Debug, Default)]
@@ -116,21 +115,21 @@ struct Stripe {
 }
 
 impl PendingCounters {
-    /// Posts a request for the record at `lsn`; returns whether the caller has to act.
-    pub(crate) fn post(&self, lsn: Lsn) -> bool {
+    /// Posts a request for the record at a position; returns whether the caller has to act.
+    pub(crate) fn post(&self, at: u64) -> bool {
         let (_, stripe) = self.stripes.own();
-        stripe.highest.fetch_max(lsn.get(), Ordering::Relaxed);
+        stripe.highest.fetch_max(at, Ordering::Relaxed);
         // Release: the thread that collects the count finds the position.
         let pending = stripe.count.fetch_add(1, Ordering::Release) + 1;
         self.signal.is_unattended(pending)
     }
 
     /// Collects the posted requests: their number and highest position, for each stripe.
-    pub(crate) fn collect(&self) -> impl Iterator<Item = (usize, Lsn)> {
+    pub(crate) fn collect(&self) -> impl Iterator<Item = (usize, u64)> {
         let has_some = |stripe: &&Stripe| stripe.count.load(Ordering::Relaxed) > 0;
         self.stripes.iter().filter(has_some).map(|stripe| {
             let count = stripe.count.swap(0, Ordering::Acquire);
-            (count, Lsn::new(stripe.highest.load(Ordering::Relaxed)))
+            (count, stripe.highest.load(Ordering::Relaxed))
         })
     }
 }

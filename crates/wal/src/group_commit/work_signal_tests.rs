@@ -13,17 +13,17 @@ mod native {
     #[test]
     fn a_publisher_acts_if_more_is_pending_than_is_attended() {
         let pending = PendingCounters::default();
-        assert!(pending.post(Lsn::new(8)), "nobody attends");
+        assert!(pending.post(8), "nobody attends");
         pending.signal.attend(3);
-        assert!(!pending.post(Lsn::new(24)));
-        assert!(!pending.post(Lsn::new(16)));
-        assert!(pending.post(Lsn::new(32)), "the fourth in its stripe");
-        assert_eq!(pending.collect().collect::<Vec<_>>(), [(4, Lsn::new(32))]);
+        assert!(!pending.post(24));
+        assert!(!pending.post(16));
+        assert!(pending.post(32), "the fourth in its stripe");
+        assert_eq!(pending.collect().collect::<Vec<_>>(), [(4, 32)]);
         assert_eq!(pending.collect().count(), 0, "they are counted once");
-        assert!(!pending.post(Lsn::new(8)));
+        assert!(!pending.post(8));
         pending.signal.withdraw();
-        assert_eq!(pending.collect().collect::<Vec<_>>(), [(1, Lsn::new(32))], "the highest ever");
-        assert!(pending.post(Lsn::new(8)));
+        assert_eq!(pending.collect().collect::<Vec<_>>(), [(1, 32)], "the highest ever");
+        assert!(pending.post(8));
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod native {
         let publishers = [1, 2, 3].map(|number| {
             let pending = Arc::clone(&pending);
             let publish = move || {
-                let posts = (0..EACH).map(|post| Lsn::new((3 * post + number) as u64));
+                let posts = (0..EACH).map(|post| (3 * post + number) as u64);
                 posts.map(|lsn| if pending.post(lsn) { collect(&pending) } else { 0 }).sum::<usize>()
             };
             thread::spawn("publisher", publish).unwrap()
@@ -124,7 +124,7 @@ mod loom_models {
         model(3, || {
             let pending = Arc::new(PendingCounters::default());
             pending.signal.attend(usize::MAX);
-            let lsns = [Lsn::new(8), Lsn::new(16)];
+            let lsns = [8, 16];
             let publishers = lsns.map(|lsn| {
                 let pending = Arc::clone(&pending);
                 thread::spawn("publisher", move || pending.post(lsn)).unwrap()
@@ -149,7 +149,7 @@ mod loom_models {
             let pending = Arc::new(PendingCounters::default());
             let publisher = {
                 let pending = Arc::clone(&pending);
-                thread::spawn("publisher", move || pending.post(Lsn::new(8))).unwrap()
+                thread::spawn("publisher", move || pending.post(8)).unwrap()
             };
             let look = || {
                 pending.signal.withdraw();
@@ -172,7 +172,7 @@ mod loom_models {
             pending.signal.attend(1);
             let publishers = [(); 3].map(|()| {
                 let pending = Arc::clone(&pending);
-                thread::spawn("publisher", move || pending.post(Lsn::new(8))).unwrap()
+                thread::spawn("publisher", move || pending.post(8)).unwrap()
             });
             let acts = publishers.map(|publisher| publisher.join().unwrap());
             assert!(acts.contains(&true), "three are more than one in each of two stripes");

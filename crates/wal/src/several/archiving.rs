@@ -17,7 +17,7 @@
 
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::{Gsn, Lsn, planted};
+use duramen_types::{Gsn, planted};
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(crate) struct Archiving {
 struct Worker {
     logs: Arc<LogSet>,
     complete: Arc<DurableGsn>,
-    group: Option<Arc<CommitRounds>>,
+    rounds: Arc<CommitRounds>,
 }
 
 /// For a log: the number of its next segment, and the GSN up to which the logs have to be complete
@@ -57,13 +57,10 @@ type Needed = Option<(u64, Gsn)>;
 
 impl Archiving {
     /// Creates the archiving of these logs, if they are archived.
-    pub(crate) fn of(
-        logs: &Arc<LogSet>,
-        complete: &Arc<DurableGsn>,
-        group: Option<&Arc<CommitRounds>>,
-    ) -> Option<Self> {
+    pub(crate) fn of(logs: &Arc<LogSet>, complete: &Arc<DurableGsn>, rounds: &Arc<CommitRounds>) -> Option<Self> {
         logs.all()[0].archiver.as_ref()?;
-        let worker = Worker { logs: Arc::clone(logs), complete: Arc::clone(complete), group: group.cloned() };
+        let (logs, complete, rounds) = (Arc::clone(logs), Arc::clone(complete), Arc::clone(rounds));
+        let worker = Worker { logs, complete, rounds };
         Some(Self { worker: Arc::new(worker), thread: Mutex::new(None) })
     }
 
@@ -177,18 +174,8 @@ impl Worker {
         if self.complete.get() >= gsn || self.event().is_stopped() {
             return Ok(());
         }
-        if let Some(group) = &self.group {
-            group.request(gsn);
-            return group.wait(gsn, Ask::AtOnce);
-        }
-        let inserted = self.logs.synchronize(gsn, &mut Vec::new())?;
-        let last = |shared: &StreamInner| Lsn::new(shared.space.end().get() - 1);
-        let asked: Vec<(&StreamInner, Lsn)> = self.logs.all().iter().map(|shared| (&**shared, last(shared))).collect();
-        asked.iter().try_for_each(|(shared, lsn)| shared.request(*lsn))?;
         // Transactions may be waiting for the archive, so the archiver does not wait for a group of
         // commits.
-        asked.iter().try_for_each(|(shared, lsn)| shared.wait(*lsn, Ask::AtOnce))?;
-        self.complete.note(inserted.gsn);
-        Ok(())
+        self.rounds.wait(gsn, Ask::AtOnce)
     }
 }

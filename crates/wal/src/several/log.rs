@@ -9,12 +9,11 @@
 //! A crash may cost one log its last records and spare those of another log. A record that depends
 //! on a lost record must not survive. The GSN of a record is higher than the GSN of every record
 //! that it depends on. So a database is consistent if it has, of each log, exactly the records up
-//! to one common GSN. To make such a GSN known after a crash, a commit inserts a *sync record*
-//! ([`Log::insert_synchronized`]), and so does every other operation whose result leaves the
-//! database. With its own GSN `g` at hand, the inserting thread raises the clocks of all other logs
-//! beyond `g`. It then notes the current end of each log, the *tail* of that log. All records up to
-//! `g` lie before these tails, and no later record gets a GSN of `g` or less. The sync record
-//! contains the tails. It is acknowledged when every log is hardened up to its tail.
+//! to one common GSN. A *sync record* makes such a GSN known after a crash. With its own GSN `g` at
+//! hand, the thread that inserts it raises the clocks of all logs beyond `g`. It then notes the
+//! current end of each log, the *tail* of that log. All records up to `g` lie before these tails,
+//! and no later record gets a GSN of `g` or less. The sync record contains the tails. It is
+//! complete when every log is hardened up to its tail.
 //!
 //! Opening a database finds the end of each log. It then finds the sync record with the highest GSN
 //! whose tails all lie within the logs as found, and cuts each log behind that GSN (`open.rs`).
@@ -23,10 +22,9 @@
 //! at the highest timestamp among them. Here, one GSN cuts all logs.)
 //!
 //! # Shared commit rounds
-//! Where the logs end in rings behind volatile caches, or with
-//! [`WalOptions::shared_sync_records`], a commit is not a sync record. The clocks then share a
-//! floor, which a commit raises beyond its GSN. One sync record at a time is inserted on behalf of
-//! all waiting committers: see [`crate::several::commit_rounds`].
+//! A commit raises the clocks of all logs beyond its GSN, and is acknowledged when a sync record
+//! with a higher GSN is complete. One sync record at a time is inserted on behalf of all waiting
+//! committers: see [`crate::several::commit_rounds`].
 //!
 //! # One log
 //! A log of one stream needs no sync records and no clock: the LSN of a record is its GSN. Its
@@ -36,12 +34,11 @@ use std::path::Path;
 
 use duramen_io::Disk;
 use duramen_pmem::Source;
-use duramen_sync::atomic::{AtomicU64, Ordering};
-use duramen_sync::{Arc, CachePadded, References};
+use duramen_sync::atomic::Ordering;
+use duramen_sync::{Arc, References};
 use duramen_types::{Gsn, LogAddress, LogId, Lsn, planted};
 
 use crate::address::{FIRST_LSN, Inserted};
-use crate::buffer::positions::Space;
 use crate::device::nvm::ring::NvmRing;
 use crate::error::{Result, WalError};
 use crate::format::header::most_record_bytes;
@@ -55,7 +52,7 @@ use crate::segments::scan::Scanner;
 use crate::several::archiving::Archiving;
 use crate::several::commit_rounds::CommitRounds;
 use crate::several::durable_gsn::{DurableGsn, GsnIndex, next};
-use crate::several::hardened::Hardened;
+use crate::several::hardened::{Hardened, Request};
 use crate::several::hold::LogHold;
 use crate::several::log_set::LogSet;
 use crate::several::merge::MergedScanner;
@@ -80,32 +77,18 @@ pub struct Log {
 /// The state that several logs share: what is durable across them, and the threads that serve them.
 #[derive(Debug)]
 struct Several {
-    complete: References<DurableGsn>,
-    /// Present if the logs harden commits in shared rounds.
-    group: Option<References<CommitRounds>>,
+    complete: Arc<DurableGsn>,
+    rounds: References<CommitRounds>,
     /// Present if the logs are archived.
     archiving: Option<Archiving>,
-    waits: CachePadded<AtomicU64>,
-    own_waits: AtomicU64,
 }
 
 impl Several {
-    /// Adds the counts of waits to `sum`, the counts of the logs.
-    fn count_waits(&self, sum: &mut WalStats) {
-        sum.waits_for_logs = self.waits.load(Ordering::Relaxed);
-        sum.waits_for_own_log = self.own_waits.load(Ordering::Relaxed);
-        if let Some(group) = &self.group {
-            group.count(sum);
-        }
-    }
-
-    /// Hardens the records that shared commit rounds harden, and stops the threads.
-    fn close(&self, latest: impl FnOnce() -> Gsn) {
+    /// Hardens everything up to `last` and stops the threads.
+    fn close(&self, last: Gsn) {
         self.archiving.iter().for_each(Archiving::stop);
-        if let Some(group) = &self.group {
-            // Notifies all waiters of records inserted so far. The logs report the outcome.
-            let _ = group.wait(Gsn::new(latest().get() - 1), Ask::AtOnce);
-        }
+        // Notifies all waiters of records inserted so far. The logs report the outcome.
+        let _ = self.rounds.wait(last, Ask::AtOnce);
         self.stop();
     }
 
@@ -113,7 +96,7 @@ impl Several {
     /// records.
     fn stop(&self) {
         self.archiving.iter().for_each(Archiving::stop);
-        self.group.iter().for_each(|group| group.stop());
+        self.rounds.stop();
     }
 }
 
@@ -168,24 +151,13 @@ impl Log {
             Arc::new(LogSet::new(streams.iter().map(|stream| Arc::clone(&stream.shared)).collect(), gsn_index));
         let several = (streams.len() > 1).then(|| {
             let complete = Arc::new(DurableGsn::new(complete));
-            let group = streams[0].shared.device.passive().map(|passive| {
-                References::new(Arc::new(CommitRounds::new(
-                    Arc::clone(&log_set),
-                    Arc::clone(passive),
-                    Arc::clone(&complete),
-                )))
-            });
-            Several {
-                archiving: Archiving::of(&log_set, &complete, group.as_deref()),
-                complete: References::new(complete),
-                group,
-                waits: CachePadded::new(AtomicU64::new(0)),
-                own_waits: AtomicU64::new(0),
-            }
+            let rounds = Arc::new(CommitRounds::new(Arc::clone(&log_set), Arc::clone(&complete)));
+            let archiving = Archiving::of(&log_set, &complete, &rounds);
+            Several { complete, rounds: References::new(rounds), archiving }
         });
         let log = Self { streams: streams.into(), log_set, several };
-        if let Some(Several { group, archiving, .. }) = &log.several {
-            group.as_deref().map_or(Ok(()), CommitRounds::start)?;
+        if let Some(Several { rounds, archiving, .. }) = &log.several {
+            rounds.start()?;
             archiving.as_ref().map_or(Ok(()), Archiving::start)?;
         }
         Ok(log)
@@ -215,10 +187,6 @@ impl Log {
         self.log_set.reservation.give_back(self.all());
     }
 
-    fn group(&self) -> Option<&References<CommitRounds>> {
-        self.several.as_ref()?.group.as_ref()
-    }
-
     /// Inserts a record into `log`. Its GSN is higher than `record.after` and than the GSNs of all
     /// earlier records of the log. Insertion never fails: a log that has failed discards the
     /// record, and hardening the record reports the failure. Blocks while the buffer is full.
@@ -235,17 +203,15 @@ impl Log {
         }
     }
 
-    /// Inserts as [`Log::insert`] does, and makes the record a sync record of all logs. Once
-    /// [`Log::wait_hardened`] returns for this record, everything up to its GSN survives any crash,
-    /// in every log. Every record inserted afterwards, into any log, has a higher GSN. If the
-    /// caller passes `tails`, it receives the end of each other log; with one log, it receives the
-    /// position of the record. Logs with shared commit rounds insert their own sync records: there,
-    /// this record is one only if the caller passes `tails`.
+    /// Inserts a commit, or another record that every record inserted afterwards, into any log, has
+    /// to follow: they all have higher GSNs. If the caller passes `tails`, the record is a sync
+    /// record, and the caller receives the end of each other log; with one log, it receives the
+    /// position of the record.
     pub fn insert_synchronized(&self, log: LogId, record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
         let mut noted = Vec::new();
         let inserted = match &self.several {
             None => self.insert(log, record),
-            Some(Several { group: Some(_), .. }) if tails.is_none() => self.log_set.insert_commit(log, record),
+            Some(_) if tails.is_none() => self.log_set.insert_commit(log, record),
             Some(_) => self.log_set.insert(log, record, Some(&mut noted)),
         };
         if let Some(tails) = tails {
@@ -309,19 +275,12 @@ impl Log {
     /// # Errors
     /// [`WalError::Full`] when the disk itself has no space, [`WalError::Disk`].
     pub fn synchronize(&self, gsn: Gsn) -> Result<Inserted> {
-        self.log_set.synchronize(gsn, &mut Vec::new())
+        self.log_set.synchronize(gsn, LogId::ZERO, &mut Vec::new())
     }
 
-    /// Returns whether [`Log::wait_hardened`] and similar calls need a sync record. One log needs
-    /// none. Logs with shared commit rounds insert their own, one for all waiting committers.
-    pub fn needs_sync_records(&self) -> bool {
-        self.several.as_ref().is_some_and(|several| several.group.is_none())
-    }
-
-    /// Blocks until everything up to and including `gsn` survives a crash. `gsn` belongs to a sync
-    /// record, at `own` if the caller has its address. Where no sync record is needed
-    /// ([`Log::needs_sync_records`]), `gsn` may belong to any record. This call is the fastest
-    /// for a thread that has no other work, because the thread may perform the flush itself.
+    /// Blocks until everything up to and including `gsn` survives a crash. `gsn` belongs to a
+    /// record, at `own` if the caller has its address. This call is the fastest for a thread that
+    /// has no other work, because the thread may perform the flush itself.
     ///
     /// # Errors
     /// [`WalError::Failed`] or [`WalError::Closed`] when the record will not be hardened;
@@ -347,64 +306,31 @@ impl Log {
         }
     }
 
+    fn wait_for_several(&self, several: &Several, gsn: Gsn, own: Option<LogAddress>, ask: Ask) -> Result<()> {
+        self.check_inserted(gsn)?;
+        several.rounds.wait_from(own.map_or(LogId::ZERO, LogAddress::log), gsn, ask)
+    }
+
     /// Requests that everything up to and including `gsn` be hardened; see [`Log::wait_hardened`].
     /// Does not block.
-    pub fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Hardened {
-        if let Some(group) = self.group() {
-            if !self.is_hardened(gsn) {
-                group.request(gsn);
+    pub fn harden(&self, gsn: Gsn) -> Hardened {
+        Hardened(match &self.several {
+            None => Request::One(Part::request(&self.streams[0].shared, Lsn::new(gsn.get()))),
+            Some(several) => {
+                let checked = self.check_inserted(gsn);
+                if checked.is_ok() && !self.is_hardened(gsn) {
+                    several.rounds.request(gsn);
+                }
+                Request::Several(Part::requested(several.rounds.take(), gsn, checked.err()))
             }
-            return Hardened::of_rounds(group.take(), gsn);
-        }
-        let (last, others) = self.unhardened(gsn, own);
-        // Nothing is missing: use position zero, which lies before every record of every log.
-        let (log, lsn) = last.unwrap_or((0, Lsn::ZERO));
-        let last = Part::request(&self.streams[log].shared, lsn);
-        let complete = self.several.as_ref().map(|several| (several.complete.take(), gsn));
-        Hardened::of_parts(last, others, complete)
+        })
     }
 
-    /// Blocks until everything up to and including `gsn` survives a crash, in all of several logs.
-    fn wait_for_several(&self, several: &Several, gsn: Gsn, own: Option<LogAddress>, ask: Ask) -> Result<()> {
-        if let Some(group) = &several.group {
-            group.request(gsn);
-            return group.wait(gsn, ask);
-        }
-        // This thread may flush one log itself. The daemons of the other logs flush at the same
-        // time.
-        if let (Some((log, lsn)), others) = self.unhardened(gsn, own) {
-            let waited = self.streams[log].shared.wait(lsn, ask);
-            waited.map_err(|error| error.in_log(LogId::new(log as u16)))?;
-            others.iter().try_for_each(|part| part.wait(Ask::Requested))?;
-        }
-        several.complete.note(gsn);
-        Ok(())
-    }
-
-    /// Returns what has to be hardened so that everything up to `gsn` survives a crash. With one
-    /// log, this is the record itself. With several logs, it is everything that each other log
-    /// contains now, which includes the tails in the sync record, and of the own log only the part
-    /// known to be needed. One part is returned separately, as the position of its last byte, and
-    /// is not requested yet; the others have been requested.
-    fn unhardened(&self, gsn: Gsn, own: Option<LogAddress>) -> (Option<(usize, Lsn)>, Vec<Part>) {
-        let Some(several) = &self.several else { return (Some((0, Lsn::new(gsn.get()))), Vec::new()) };
-        several.waits.fetch_add(1, Ordering::Relaxed);
-        let space = |log: usize| -> &Space { &self.streams[log].shared.space };
-        let mut parts = Vec::with_capacity(self.streams.len());
-        let own_number = own.map(|own| usize::from(own.log().get()));
-        for log in (0..self.streams.len()).filter(|log| Some(*log) != own_number) {
-            let end = space(log).end();
-            if space(log).hardened() < end && !(own.is_some() && planted!(OwnLogHardenedOnly)) {
-                parts.push((log, Lsn::new(end.get() - 1)));
-            }
-        }
-        if parts.is_empty() {
-            several.own_waits.fetch_add(1, Ordering::Relaxed);
-        }
-        let own = own.filter(|own| space(usize::from(own.log().get())).hardened() <= own.lsn());
-        let last = own.map(|own| (usize::from(own.log().get()), own.lsn())).or_else(|| parts.pop());
-        let request = |(log, lsn): (usize, Lsn)| Part::request(&self.streams[log].shared, lsn);
-        (last, parts.into_iter().map(request).collect())
+    /// Checks that there may be a record at `gsn` to wait for.
+    fn check_inserted(&self, gsn: Gsn) -> Result<()> {
+        let end = self.latest();
+        let (lsn, start, end_lsn) = (Lsn::new(gsn.get()), self.all()[0].segments.start(), Lsn::new(end.get()));
+        if gsn < end { Ok(()) } else { Err(WalError::OutOfRange { lsn, start, end: end_lsn }) }
     }
 
     /// Must be called before the calling thread waits for anything other than this log. Where rings
@@ -412,9 +338,9 @@ impl Log {
     /// records of this thread are durable; this call fences them. In other logs it does nothing.
     #[inline]
     pub fn before_blocking(&self) {
-        match self.group() {
-            Some(group) => group.fence(),
-            None => self.streams.iter().for_each(|log| log.shared.device.fence()),
+        match &self.several {
+            Some(several) => several.rounds.fence(),
+            None => self.streams[0].shared.device.fence(),
         }
     }
 
@@ -576,7 +502,7 @@ impl Log {
         sum.reserved_bytes = sum.reserved_bytes.saturating_sub(self.unassigned());
         sum.sync_records = self.log_set.sync_records.load(Ordering::Relaxed);
         if let Some(several) = &self.several {
-            several.count_waits(&mut sum);
+            several.rounds.count(&mut sum);
         }
         sum
     }
@@ -598,7 +524,7 @@ impl Log {
     /// that case too.
     pub fn close(&self) -> Result<()> {
         if let Some(several) = &self.several {
-            several.close(|| self.latest());
+            several.close(Gsn::new(self.latest().get() - 1));
         }
         // The files need not have space for it when they are opened again.
         self.give_back();

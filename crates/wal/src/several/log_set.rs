@@ -1,6 +1,6 @@
 //! Inserting into one of several logs, and inserting sync records across all of them.
 
-use duramen_sync::atomic::{AtomicU64, Ordering, fence};
+use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex};
 use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId, planted};
 
@@ -115,29 +115,20 @@ impl LogSet {
         Inserted { log, lsn, end, gsn }
     }
 
-    /// Inserts a commit record without tails, for logs that share a floor. Every record inserted
-    /// later, in any log, has a higher GSN.
+    /// Inserts a commit record. Every record inserted later, in any log, has a higher GSN.
     pub(crate) fn insert_commit(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
         let inserted = self.insert(log, record, None);
-        let is_raised = self.clock(usize::from(log.get())).raise_all(next(inserted.gsn));
-        assert!(is_raised, "the logs share a floor");
+        self.clock(usize::from(log.get())).raise_all(next(inserted.gsn));
         inserted
     }
 
     /// Ensures that no other log has a record up to `gsn` behind the tail noted here. Takes no
     /// lock, because the caller may hold the insertion lock of its own log.
     fn note_tails(&self, own: usize, gsn: Gsn, bytes: &mut [u8], tails: &mut Vec<Lsn>) {
-        if !self.clock(own).raise_all(next(gsn)) {
-            for log in (0..self.shared.len()).filter(|log| *log != own) {
-                if self.clock(log).now(self.space(log).end()) <= gsn {
-                    self.clock(log).raise(next(gsn));
-                }
-            }
-        }
-        // This thread reads a tail only after it has found the clock beyond `gsn`. So the tail
-        // covers every record that got its LSN before the clock was raised, no matter which thread
-        // raised it.
-        fence(Ordering::SeqCst);
+        self.clock(own).raise_all(next(gsn));
+        // This thread reads a tail only after it has raised the clocks beyond `gsn`. So the tail
+        // covers every record that got its LSN before the clocks were raised, no matter which
+        // thread raised them.
         for (log, field) in bytes.chunks_exact_mut(8).enumerate() {
             let tail = if log == own { Lsn::ZERO } else { self.space(log).end() };
             field.copy_from_slice(&tail.get().to_le_bytes());
@@ -169,11 +160,18 @@ impl LogSet {
         }
     }
 
-    /// Inserts a sync record without any other payload, with a GSN higher than `after`. A full log
-    /// has reserved space for it, or may exceed its limit: the log cannot shrink until pages are
-    /// written and commits are acknowledged.
-    pub(crate) fn synchronize(&self, after: Gsn, tails: &mut Vec<Lsn>) -> Result<Inserted> {
+    /// Inserts a sync record without any other payload, with a GSN higher than `after`: into the
+    /// log `home` if it has space, or else into the first log. That log has reserved space for sync
+    /// records, or may exceed its limit: it cannot shrink until pages are written and commits are
+    /// acknowledged.
+    pub(crate) fn synchronize(&self, after: Gsn, home: LogId, tails: &mut Vec<Lsn>) -> Result<Inserted> {
         let bytes = most_record_bytes(self.tail()) as u64;
+        let shared = &self.shared[usize::from(home.get())];
+        if home != LOG_OF_SYNC_RECORDS && shared.reserve(bytes).is_ok() {
+            let inserted = self.insert_sync_record(home, after, tails);
+            shared.segments.unreserve(bytes);
+            return Ok(inserted);
+        }
         let mut reserved = self.reserved.lock();
         match self.reserve_in_first_log(bytes) {
             Ok(()) => *reserved += bytes,
@@ -187,10 +185,7 @@ impl LogSet {
             }
             Err(error) => return Err(error),
         }
-        let kind = self.shared[0].options.sync_record_kind;
-        let (txn, page, prev) = (TxnId::ZERO, PageId::ZERO, LogAddress::ZERO);
-        let record = NewRecord { kind, flags: 0, txn, page, prev, after, payload: &[] };
-        let inserted = self.insert(LOG_OF_SYNC_RECORDS, record, Some(tails));
+        let inserted = self.insert_sync_record(LOG_OF_SYNC_RECORDS, after, tails);
         self.shared[0].segments.unreserve(bytes);
         *reserved -= bytes;
         let missing = RESERVED_BYTES.saturating_sub(*reserved);
@@ -198,6 +193,12 @@ impl LogSet {
             *reserved += missing;
         }
         Ok(inserted)
+    }
+
+    fn insert_sync_record(&self, log: LogId, after: Gsn, tails: &mut Vec<Lsn>) -> Inserted {
+        let kind = self.shared[0].options.sync_record_kind;
+        let (txn, page, prev) = (TxnId::ZERO, PageId::ZERO, LogAddress::ZERO);
+        self.insert(log, NewRecord { kind, flags: 0, txn, page, prev, after, payload: &[] }, Some(tails))
     }
 
     /// Reserves disk space in the log that takes sync records.

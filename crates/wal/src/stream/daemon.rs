@@ -1,7 +1,6 @@
 //! The background threads of a log: the flush daemon; the segment preallocator, which creates
-//! segments ahead of need; the notifier, which wakes tasks and calls functions when the records
-//! that they wait for are hardened; and, if there is an archive, the archiver. (Several logs share
-//! one archiver: see [`crate::several::archiving`].)
+//! segments ahead of need; the notifier; and, if there is an archive, the archiver. (Several logs
+//! share one archiver: see [`crate::several::archiving`].)
 //!
 //! They are separate threads because creating a segment takes much longer than a flush that a
 //! committer waits for, and because the time that the notifier or the archive takes is unbounded.
@@ -33,7 +32,7 @@ impl Daemons {
         let daemons = Self { handles: Mutex::new(Vec::new()) };
         let start = || -> Result<()> {
             daemons.spawn("duramen-log-flush", shared, flush_loop)?;
-            daemons.spawn("duramen-log-notify", shared, notify_loop)?;
+            daemons.spawn("duramen-log-notify", shared, |shared| shared.notifier.run())?;
             if shared.archiver.is_some() && shared.space.clock().is_none() {
                 daemons.spawn("duramen-log-archive", shared, archive_loop)?;
             }
@@ -96,25 +95,6 @@ fn flush_loop(shared: &StreamInner) {
             Due::In(time) => shared.daemon.wait(Some(time)),
             Due::Never => shared.daemon.wait(None),
         }
-    }
-}
-
-/// The loop ends when it has notified all waiters. No new waiters arrive after the notifier has
-/// been told to stop.
-fn notify_loop(shared: &StreamInner) {
-    loop {
-        let is_stopped = shared.notifier.is_stopped();
-        let wakes = shared.queue.take_to_notify();
-        if wakes.is_empty() {
-            if is_stopped {
-                return;
-            }
-            shared.notifier.wait(None);
-        }
-        wakes.into_iter().for_each(|wake| {
-            reach(Probe::NotifierTold);
-            wake.tell();
-        });
     }
 }
 

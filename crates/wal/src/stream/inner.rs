@@ -17,10 +17,12 @@ use crate::error::{Result, WalError};
 use crate::format::header::{LEAST_HEADER_BYTES, Layout, Layouts, MAX_RECORD_BYTES};
 use crate::format::record::{NewRecord, SMALL_PAYLOAD, encode, filled};
 use crate::format::segment::BLOCK;
-use crate::group_commit::queue::{CommitQueue, Step, is_resolved};
+use crate::group_commit::notifier::Notifier;
+use crate::group_commit::progress::Progress;
+use crate::group_commit::queue::{CommitQueue, Step};
 use crate::group_commit::requests::Ask;
 use crate::insert::{AnyInsertion, Fill, Shape};
-use crate::options::WalOptions;
+use crate::options::{GroupCommit, WalOptions};
 use crate::segments::archive::{Archive, ArchiveInUse, Archiver};
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::pool::Segments;
@@ -36,7 +38,7 @@ pub(crate) struct StreamInner {
     pub(crate) insertion: AnyInsertion,
     pub(crate) queue: CommitQueue,
     pub(crate) daemon: Arc<WakeEvent>,
-    pub(crate) notifier: Arc<WakeEvent>,
+    pub(crate) notifier: Arc<Notifier>,
     pub(crate) preallocator: WakeEvent,
     /// Where the log ended when it was opened.
     pub(crate) opened_at: Lsn,
@@ -66,8 +68,8 @@ pub(crate) struct Common {
     /// Present if the log is archived.
     archive: Option<Arc<ArchiveInUse>>,
     /// With several streams: the GSN below which no further record may get its GSN, and the floor
-    /// that their clocks share if they harden commits in shared rounds.
-    clocks: Option<(Gsn, Option<CommonFloor>)>,
+    /// that their clocks share.
+    clocks: Option<(Gsn, CommonFloor)>,
 }
 
 impl Common {
@@ -77,13 +79,13 @@ impl Common {
         let are_several = options.logs > 1;
         let passive = Passive::of(options, !are_several);
         let archive = options.archive.as_ref().map(Archive::take).transpose()?;
-        let clocks = are_several.then(|| (floor, passive.as_ref().map(|_| CommonFloor::default())));
+        let clocks = are_several.then(|| (floor, CommonFloor::default()));
         Ok(Self { passive, archive, clocks })
     }
 
     /// Returns the clock of a stream that ends at `end`, if it needs one.
     fn clock(&self, end: Lsn) -> Option<Clock> {
-        self.clocks.as_ref().map(|(floor, common)| Clock::new(end, *floor).with_common(common.clone()))
+        self.clocks.as_ref().map(|(floor, common)| Clock::new(end, *floor, Arc::clone(common)))
     }
 }
 
@@ -104,8 +106,11 @@ impl StreamInner {
         let archiver = archive.map(|archive| Archiver::open(archive, &files, start, end)).transpose()?;
         let limits = limits(&options, ring.as_ref());
         let (ring, device) = device::start(&options, &files, end, ring, common.passive.clone(), clock.is_none())?;
-        let policy = device.group_commit(&options);
-        let (daemon, notifier) = (Arc::new(WakeEvent::new()), Arc::new(WakeEvent::new()));
+        // With several streams, commits form groups where they wait: for rounds.
+        let alone = GroupCommit { transactions: 1, ..options.group_commit };
+        let policy =
+            device.group_commit(if clock.is_none() { options.group_commit } else { alone }, options.ring_bytes);
+        let (daemon, notifier) = (Arc::new(WakeEvent::new()), Arc::<Notifier>::default());
         let capacity = options.ring_bytes as u64;
         let shape = Shape {
             places: options.array_slots,
@@ -396,9 +401,9 @@ impl StreamInner {
 
     /// Returns whether waiting for `lsn` is over.
     pub(crate) fn is_resolved(&self, lsn: Lsn) -> bool {
-        is_resolved(&self.space, lsn) || planted!(AcknowledgeBeforeFlush) || {
+        self.space.is_resolved(lsn) || planted!(AcknowledgeBeforeFlush) || {
             self.device.look(self.tail());
-            is_resolved(&self.space, lsn)
+            self.space.is_resolved(lsn)
         }
     }
 

@@ -18,6 +18,7 @@ use crate::error::{Result, WalError};
 use crate::format::identity::Identity;
 use crate::format::record::{NewRecord, Record, RecordRef};
 use crate::format::segment::{Geometry, directory};
+use crate::group_commit::queue::Counts;
 use crate::group_commit::requests::Ask;
 use crate::options::WalOptions;
 use crate::segments::archive::Archiver;
@@ -194,7 +195,7 @@ impl Stream {
         let (records, ring_full_waits) = shared.space.counts();
         let (flushes, flushed_bytes) = shared.device.writer().counts();
         let (drains, drain_signals, fences) = shared.device.passive().map_or((0, 0, 0), |passive| passive.counts());
-        let (hardening_waits, inline_flushes) = shared.queue.counts();
+        let Counts { waits: hardening_waits, inline_flushes, .. } = shared.queue.counts();
         let (segments_created, segments_recycled) = shared.segments.counts();
         let archiver = shared.archiver.as_ref();
         let (segments_archived, archive_failures) = archiver.map_or((0, 0), Archiver::counts);

@@ -64,14 +64,14 @@ pub(crate) struct Part<T: Hardens = StreamInner> {
 impl Part {
     /// Requests that a log be hardened up to and including `lsn`.
     pub(crate) fn request(shared: &References<StreamInner>, lsn: Lsn) -> Self {
-        Self { refused: shared.request(lsn).err(), ..Self::requested(shared.take(), lsn) }
+        Self::requested(shared.take(), lsn, shared.request(lsn).err())
     }
 }
 
 impl<T: Hardens> Part<T> {
-    /// Returns the part of a request that has been made.
-    pub(crate) fn requested(of: Reference<T>, at: T::Position) -> Self {
-        Self { of, at, task: None, refused: None }
+    /// Returns the part of a request that has been made, or `refused`.
+    pub(crate) fn requested(of: Reference<T>, at: T::Position, refused: Option<WalError>) -> Self {
+        Self { of, at, task: None, refused }
     }
 
     pub(crate) fn wait(&self, ask: Ask) -> Result<()> {

@@ -80,7 +80,6 @@ pub fn options(insert: InsertDesign) -> WalOptions {
         group_commit: GroupCommit { transactions: 1, bytes: 1 << 20, time: Duration::from_millis(1) },
         archive: None,
         read_observer: None,
-        shared_sync_records: false,
         sync_record_kind: 0,
         generation: 0,
     }

@@ -91,7 +91,7 @@ pub fn work(logs: &Log, history: &mut History, random: &mut Rng, steps: u64) -> 
             let own = (random.below(2) == 0).then(|| commit.address());
             match random.below(4) {
                 0 => {}
-                1 => logs.harden(commit.gsn, own).wait()?,
+                1 => logs.harden(commit.gsn).wait()?,
                 2 => logs.harden_at_once(commit.gsn, own)?,
                 _ => logs.wait_hardened(commit.gsn, own)?,
             }

@@ -6,7 +6,13 @@ use duramen_wal::{NewRecord, WalOptions};
 use super::*;
 
 fn logs(count: u16) -> Arc<Log> {
-    let options = WalOptions { logs: count, ring_bytes: 1 << 16, segment_bytes: 1 << 16, ..WalOptions::default() };
+    let options = WalOptions {
+        logs: count,
+        ring_bytes: 1 << 16,
+        segment_bytes: 1 << 16,
+        sync_record_kind: Kind::SyncRecord as u8,
+        ..WalOptions::default()
+    };
     let disk: Arc<dyn duramen_io::Disk> = Arc::new(SimDisk::new(1));
     Arc::new(Log::create(&disk, &options, [1; 16]).unwrap())
 }

@@ -285,7 +285,7 @@ impl StorageScheme for GroupCommit {
         }
     }
 
-    fn request_hardening(&self, gsn: Gsn, _own: Option<LogAddress>) -> Option<Hardening> {
+    fn request_hardening(&self, gsn: Gsn) -> Option<Hardening> {
         (!self.is_hardened(gsn)).then(|| Hardening::Batch(Ticket::new(&self.inner.acks, gsn.get())))
     }
 

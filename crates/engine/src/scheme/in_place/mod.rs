@@ -233,7 +233,7 @@ impl StorageScheme for InPlace {
         Ok(())
     }
 
-    fn request_hardening(&self, _gsn: Gsn, _own: Option<LogAddress>) -> Option<Hardening> {
+    fn request_hardening(&self, _gsn: Gsn) -> Option<Hardening> {
         None
     }
 

@@ -450,7 +450,7 @@ impl StorageScheme for PcmLogging {
     }
 
     /// A commit is durable before any lock is released, unless it has failed.
-    fn request_hardening(&self, _gsn: Gsn, _own: Option<LogAddress>) -> Option<Hardening> {
+    fn request_hardening(&self, _gsn: Gsn) -> Option<Hardening> {
         self.failure().map(Hardening::Failed)
     }
 

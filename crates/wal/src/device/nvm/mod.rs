@@ -23,8 +23,8 @@ use crate::device::nvm::ring::NvmRing;
 use crate::device::{Device, Prepared, Tail};
 use crate::format::header::{Layout, MAX_RECORD_BYTES};
 use crate::format::record::{NewRecord, checksum_instructions, encode};
-use crate::group_commit::queue::is_resolved;
-use crate::options::{GroupCommit, Sealing, WalOptions};
+use crate::group_commit::progress::Progress;
+use crate::options::{GroupCommit, Sealing};
 use crate::segments::files::SegmentFiles;
 
 /// Records up to this size, in bytes, are built on the stack.
@@ -106,9 +106,9 @@ impl NvmDevice {
     /// Returns whether waiting for `lsn` is over, after an update of the hardened position if
     /// necessary.
     fn is_resolved(&self, tail: Tail<'_>, lsn: Lsn) -> bool {
-        is_resolved(tail.space, lsn) || {
+        tail.space.is_resolved(lsn) || {
             self.look(tail);
-            is_resolved(tail.space, lsn)
+            tail.space.is_resolved(lsn)
         }
     }
 }
@@ -122,9 +122,9 @@ impl Device for NvmDevice {
         if self.ring.streams() { Hardening::Told } else { Hardening::Released }
     }
 
-    fn group_commit(&self, options: &WalOptions) -> GroupCommit {
+    fn group_commit(&self, _chosen: GroupCommit, ring_bytes: usize) -> GroupCommit {
         // No committer waits for a group. The limit of bytes serves de-staging.
-        let bytes = if self.stays { options.ring_bytes } else { options.ring_bytes / 2 };
+        let bytes = if self.stays { ring_bytes } else { ring_bytes / 2 };
         GroupCommit { transactions: 1, bytes, time: Duration::ZERO }
     }
 

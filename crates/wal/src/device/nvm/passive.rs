@@ -112,7 +112,7 @@ impl Passive {
     /// several logs that share commit rounds.
     pub(crate) fn of(options: &WalOptions, only: bool) -> Option<Arc<Self>> {
         let LogDevice::Nvm(nvm) = &options.device else { return None };
-        let is_passive = nvm.domain == Domain::VolatileCache || options.shared_sync_records && !only;
+        let is_passive = nvm.domain == Domain::VolatileCache || !only;
         is_passive.then(|| Arc::new(Self::new(MAX_THREADS, nvm.drain)))
     }
 

@@ -1,31 +1,22 @@
-//! Shared commit rounds: group commit across several logs whose rings lie in persistent memory
-//! (Wang and Johnson, *Scalable Logging through Emerging Non-Volatile Memory*, section 4.1).
+//! [Commit rounds](super) of logs whose rings lie in persistent memory (Wang and Johnson, *Scalable
+//! Logging through Emerging Non-Volatile Memory*, section 4.1). Only the thread that advances the
+//! round reads the state of all logs:
 //!
-//! In these logs a commit is an ordinary record. One *round* serves all concurrent committers: it
-//! makes the logs complete up to their commits and determines when they are hardened. Only the
-//! thread that advances the round reads the state of all logs:
-//!
-//! 1. The round inserts a sync record for all logs ([`crate::several::log_set`]), with a GSN above
-//!    the GSNs of all records so far, and fences it. The sync record notes the end of each log, its
-//!    tail. In every log, all records up to its GSN lie before the tail.
+//! 1. The thread that begins the round fences the sync record.
 //! 2. The round waits until each log is released up to its tail. It then waits until every thread
 //!    that is dirty at that moment has fenced ([`crate::device::nvm::passive`]). The round does not
 //!    check a thread again once it has found the thread clean, because the later records of that
 //!    thread lie behind the tails. Idle threads are clean. (The paper uses the least GSN that all
 //!    threads have reached. Here recovery needs every record before the tails, including records
 //!    with higher GSNs than the sync record.)
-//! 3. Everything before the tails is hardened, including the sync record. The round wakes all
-//!    waiters for GSNs up to its own.
 //!
-//! No commit writes to memory that all threads share, and a round needs no thread to be woken. A
-//! thread that checks whether its commit is hardened also advances the round, unless another thread
-//! is advancing it or the last check is too recent. The *daemon* sleeps while committers advance
-//! rounds. It advances them itself when no committer does, because all waiters are parked threads,
-//! tasks or functions to be called.
+//! Behind durable caches, records are durable when they are released, and no thread is ever dirty.
 //!
-//! Several logs behind volatile caches always use rounds. Behind durable caches, records are
-//! durable when they are released, and no thread is ever dirty. A round then only replaces the sync
-//! record that each commit would otherwise have to be.
+//! A commit only moves the clocks, and a round needs no thread to be woken. A thread that checks
+//! whether its commit is hardened also advances the round, unless another thread is advancing it or
+//! the last check is too recent. The *daemon* sleeps while committers advance rounds. It advances
+//! them itself when no committer does, because all waiters are parked threads, tasks or functions
+//! to be called.
 //!
 //! # Stragglers
 //! Threads fence when they commit, when they roll back, and before they wait for anything other
@@ -41,23 +32,21 @@
 use std::time::Duration;
 
 use duramen_pmem::Region;
-use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::clock::Instant;
 use duramen_sync::cost::{self, Category};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::thread::{self, JoinHandle, Parker};
+use duramen_sync::thread::{self, Parker};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::{Gsn, LogId, Lsn, planted};
 
+use crate::buffer::positions::Hardening;
 use crate::device::nvm::passive::{Behind, Passive};
-use crate::error::{Result, WalError};
-use crate::group_commit::requests::Ask;
+use crate::error::Result;
 use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::WorkSignal;
-use crate::several::durable_gsn::DurableGsn;
-use crate::several::log_set::LogSet;
+use crate::several::commit_rounds::RoundState;
 use crate::stats::WalStats;
-use crate::stream::part::Hardens;
 use crate::wake_event::WakeEvent;
 
 /// A round that has lasted this long waits for a straggler. Most transactions commit in less time.
@@ -74,12 +63,11 @@ const SPIN_LIMIT: Duration = Duration::from_micros(60);
 const TICK: Duration = Duration::from_micros(100);
 const LONG_TICK: Duration = Duration::from_millis(1);
 
-/// Several logs that harden commits in shared rounds.
+/// Rounds that wait for the threads to fence their records.
 #[derive(Debug)]
-pub(crate) struct CommitRounds {
-    logs: Arc<LogSet>,
+pub(super) struct FencedRounds {
+    state: Arc<RoundState>,
     passive: Arc<Passive>,
-    complete: Arc<DurableGsn>,
     /// A check of the round before this time, in nanoseconds, is too early.
     next_look: CachePadded<AtomicU64>,
     rounds: CachePadded<Mutex<Rounds>>,
@@ -90,9 +78,6 @@ pub(crate) struct CommitRounds {
     signal: WorkSignal,
     /// Wakes the daemon.
     event: WakeEvent,
-    /// A log has failed, or the logs are closed: there is nothing to wait for.
-    is_over: AtomicBool,
-    daemon: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -141,66 +126,53 @@ impl CommitRound {
     }
 }
 
-impl CommitRounds {
-    /// Creates the rounds of `logs`, which share `passive` and are durable up to `complete`.
-    pub(crate) fn new(logs: Arc<LogSet>, passive: Arc<Passive>, complete: Arc<DurableGsn>) -> Self {
+impl FencedRounds {
+    /// Creates the rounds of logs that share `passive`.
+    pub(super) fn new(state: Arc<RoundState>, passive: Arc<Passive>) -> Self {
         Self {
-            logs,
+            state,
             passive,
-            complete,
             next_look: CachePadded::new(AtomicU64::new(0)),
             rounds: CachePadded::new(Mutex::new(Rounds::default())),
             waiters: CachePadded::new(Mutex::new(Waiters::default())),
             requested: CachePadded::new(AtomicU64::new(0)),
             signal: WorkSignal::default(),
             event: WakeEvent::new(),
-            is_over: AtomicBool::new(false),
-            daemon: Mutex::new(None),
         }
     }
 
-    /// Starts the daemon.
-    pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
-        let group = Arc::clone(self);
-        let daemon = thread::spawn("duramen-log-group", move || group.run());
-        let daemon = daemon.map_err(|error| WalError::System {
-            what: "start the thread `duramen-log-group`".to_owned(),
-            reason: error.to_string(),
-        })?;
-        *self.daemon.lock() = Some(daemon);
-        Ok(())
+    /// Returns whether records are durable when they are released.
+    pub(super) fn needs_no_fences(&self) -> bool {
+        self.state.logs.space(0).hardening() == Hardening::Released
     }
 
-    /// Ends all waiting, because the logs are about to stop. A second call does nothing.
-    pub(crate) fn stop(&self) {
+    /// Ends all waiting.
+    pub(super) fn stop(&self) {
         self.end();
         self.event.stop();
-        if let Some(daemon) = self.daemon.lock().take() {
-            // The thread has reported its own panic.
-            let _ = daemon.join();
-        }
-        // A thread that is advancing a round may still pass tasks and functions to the first log,
-        // which still exists at this point.
+    }
+
+    /// Waits for the thread that is advancing a round. It may still pass tasks and functions to the
+    /// first log, which exists while the rounds are being stopped.
+    pub(super) fn await_present(&self) {
         drop(self.rounds.lock());
     }
 
-    /// Adds the counts that all logs share, and the number of requests, to `sum`.
-    pub(crate) fn count(&self, sum: &mut WalStats) {
+    pub(super) fn count(&self, sum: &mut WalStats) {
         (sum.drains, sum.drain_signals, sum.fences) = self.passive.counts();
-        sum.waits_for_logs += self.passive.requests();
+        sum.waits_for_logs = self.passive.requests();
     }
 
     // ----- the committer's side -----
 
-    /// Makes the calling thread's records durable. The thread is committing, or is about to wait
-    /// for something other than the logs.
+    /// Makes the calling thread's records durable.
     #[inline]
-    pub(crate) fn fence(&self) {
+    pub(super) fn fence(&self) {
         self.passive.fence(|log| self.region(log));
     }
 
     /// Requests that everything up to `gsn` be hardened, and fences the calling thread's records.
-    pub(crate) fn request(&self, gsn: Gsn) {
+    pub(super) fn request(&self, gsn: Gsn) {
         self.fence();
         if !self.passive.request(gsn) {
             self.requested.fetch_max(gsn.get(), Ordering::AcqRel);
@@ -215,17 +187,13 @@ impl CommitRounds {
         }
     }
 
-    fn is_resolved(&self, gsn: Gsn) -> bool {
-        self.complete.get() >= gsn || self.is_over.load(Ordering::Acquire)
-    }
-
     fn region(&self, log: LogId) -> &Region {
-        let region = self.logs.all()[usize::from(log.get())].device.region();
+        let region = self.state.logs.all()[usize::from(log.get())].device.region();
         region.expect("logs that share commit rounds have rings")
     }
 
     fn regions(&self) -> impl Iterator<Item = &Region> {
-        (0..self.logs.all().len()).map(|log| self.region(LogId::new(log as u16)))
+        (0..self.state.logs.all().len()).map(|log| self.region(LogId::new(log as u16)))
     }
 
     // ----- rounds -----
@@ -245,24 +213,24 @@ impl CommitRounds {
     /// Advances the present round, or begins one if `wanted` is not hardened yet.
     fn look(&self, rounds: &mut Rounds, wanted: Gsn) {
         rounds.looks += 1;
-        if self.logs.all().iter().any(|log| log.space.has_failed()) {
+        if self.state.logs.all().iter().any(|log| log.space.has_failed()) {
             return self.end();
         }
         if rounds.present.is_none() {
-            if self.complete.get() >= wanted {
+            if self.state.complete.get() >= wanted {
                 return;
             }
             match self.begin() {
                 Ok(round) => rounds.present = Some(round),
                 Err(error) => {
-                    self.logs.all()[0].fail(error);
+                    self.state.fail(error);
                     return self.end();
                 }
             }
         }
         let Some(round) = &mut rounds.present else { return };
         let released = |log: usize| {
-            let shared = &self.logs.all()[log];
+            let shared = &self.state.logs.all()[log];
             shared.insertion.collect(&shared.space);
             // A log that has failed holds nothing to harden.
             shared.space.released_in_order().unwrap_or(Lsn::ZERO)
@@ -273,12 +241,11 @@ impl CommitRounds {
     }
 
     fn begin(&self) -> Result<CommitRound> {
-        let mut tails = Vec::with_capacity(self.logs.all().len());
-        let last = Gsn::new(self.logs.latest().get() - 1);
-        let inserted = self.logs.synchronize(last, &mut tails)?;
+        let mut tails = Vec::with_capacity(self.state.logs.all().len());
+        let inserted = self.state.logs.synchronize(self.state.last(), LogId::ZERO, &mut tails)?;
         self.fence();
         // A log that has failed takes no record.
-        tails.resize(self.logs.all().len(), Lsn::MAX);
+        tails.resize(self.state.logs.all().len(), Lsn::MAX);
         tails[usize::from(inserted.log.get())] = inserted.end;
         Ok(CommitRound::new(inserted.gsn, tails))
     }
@@ -292,16 +259,16 @@ impl CommitRounds {
     /// Ends the present round: everything before its tails is hardened.
     fn complete(&self, rounds: &mut Rounds) {
         let Some(CommitRound { gsn, tails, .. }) = rounds.present.take() else { return };
-        for (log, tail) in self.logs.all().iter().zip(&tails) {
+        for (log, tail) in self.state.logs.all().iter().zip(&tails) {
             log.space.set_hardened(*tail);
         }
-        self.complete.note(gsn);
+        self.state.complete.note(gsn);
         self.tell(|waited_for| waited_for <= gsn);
     }
 
     /// Ends all waiting.
     fn end(&self) {
-        self.is_over.store(true, Ordering::Release);
+        self.state.is_over.store(true, Ordering::Release);
         self.tell(|_| true);
     }
 
@@ -310,13 +277,15 @@ impl CommitRounds {
         let (threads, foreign) = self.waiters.lock().take(is_over);
         threads.iter().for_each(|parker| parker.unpark());
         if !foreign.is_empty() {
-            self.logs.all()[0].queue.notify(foreign);
+            let notifier = &self.state.logs.all()[0].notifier;
+            notifier.add(foreign);
+            notifier.wake();
         }
     }
 
     // ----- the daemon -----
 
-    fn run(&self) {
+    pub(super) fn run(&self) {
         let _guard = EndOnPanic(self);
         let mut seen = 0;
         let mut tick = TICK;
@@ -343,24 +312,20 @@ impl CommitRounds {
         let begun = rounds.present.as_ref().map(|round| round.gsn);
         let requested = self.passive.requested().max(Gsn::new(self.requested.load(Ordering::Acquire)));
         let wanted = queued.max(begun).max(Some(requested));
-        wanted.filter(|wanted| *wanted > self.complete.get() && !self.is_over.load(Ordering::Acquire))
-    }
-}
-
-impl Hardens for CommitRounds {
-    type Position = Gsn;
-
-    /// Advances the round if `gsn` is not resolved.
-    fn is_ready(&self, gsn: Gsn) -> bool {
-        self.is_resolved(gsn) || {
-            self.look_if_due(gsn);
-            self.is_resolved(gsn)
-        }
+        wanted.filter(|wanted| *wanted > self.state.complete.get() && !self.state.is_over())
     }
 
-    fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
+    // ----- the waiter's side -----
+
+    /// Advances the round, and returns whether waiting for `gsn` is over.
+    pub(super) fn look_for(&self, gsn: Gsn) -> bool {
+        self.look_if_due(gsn);
+        self.state.is_resolved(gsn)
+    }
+
+    pub(super) fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
         let mut waiters = self.waiters.lock();
-        if !planted!(QueuedUnseen) && self.is_resolved(gsn) {
+        if !planted!(QueuedUnseen) && self.state.is_resolved(gsn) {
             return Some(wake);
         }
         waiters.push(gsn, wake);
@@ -369,12 +334,17 @@ impl Hardens for CommitRounds {
         None
     }
 
-    fn wait(&self, gsn: Gsn, _: Ask) -> Result<()> {
-        // The thread may have inserted records since its request.
-        self.fence();
+    /// Blocks until waiting for `gsn` is over.
+    pub(super) fn wait(&self, gsn: Gsn, is_requested: bool) {
+        if is_requested {
+            // The thread may have inserted records since its request.
+            self.fence();
+        } else {
+            self.request(gsn);
+        }
         let mut backoff = Backoff::new();
         let mut began = None;
-        while !self.is_ready(gsn) {
+        while !self.state.is_resolved(gsn) && !self.look_for(gsn) {
             if backoff.is_spinning() {
                 backoff.snooze();
             } else if began.get_or_insert_with(Instant::now).elapsed() < SPIN_LIMIT {
@@ -386,33 +356,20 @@ impl Hardens for CommitRounds {
                 }
             }
         }
-        self.outcome(gsn)
-    }
-
-    fn outcome(&self, gsn: Gsn) -> Result<()> {
-        if self.complete.get() >= gsn {
-            return Ok(());
-        }
-        let failed = self.logs.all().iter().enumerate().find(|(_, log)| log.space.has_failed());
-        Err(failed.map_or(WalError::Closed, |(log, shared)| shared.refusal().in_log(LogId::new(log as u16))))
     }
 }
 
 /// Ends all waiting when the daemon panics.
-struct EndOnPanic<'a>(&'a CommitRounds);
+struct EndOnPanic<'a>(&'a FencedRounds);
 
 impl Drop for EndOnPanic<'_> {
     fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.logs.all()[0].fail(WalError::System {
-                what: "continue".to_owned(),
-                reason: "the thread that hardens the logs panicked".to_owned(),
-            });
+        if self.0.state.fail_on_panic() {
             self.0.end();
         }
     }
 }
 
 #[cfg(test)]
-#[path = "commit_rounds_tests.rs"]
+#[path = "fenced_tests.rs"]
 mod tests;

@@ -1,0 +1,164 @@
+//! [Commit rounds](super) of logs in files. They are to several logs what a flush is to one: the
+//! [commit queue](crate::group_commit::queue) decides which thread begins a round, and when, and
+//! wakes the waiters. That thread is the daemon, or a committer that has to wait anyway.
+//!
+//! The thread inserts the sync record and has all logs that are not hardened up to their tails
+//! flushed at the same time: it flushes the log with the sync record itself, and the daemons of the
+//! other logs flush theirs. A committer puts the sync record into its own log. So one committer
+//! alone costs one write.
+//!
+//! # Locks
+//! The thread holds no lock during a round. Inserting the sync record may wait for room in the
+//! buffer of its log, which the daemon of that log makes without a round.
+
+use duramen_sync::Arc;
+use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_types::{Gsn, LogId};
+
+use crate::group_commit::policy::Due;
+use crate::group_commit::progress::Progress;
+use crate::group_commit::queue::{CommitQueue, Step};
+use crate::group_commit::requests::Ask;
+use crate::group_commit::wake::Wake;
+use crate::several::commit_rounds::RoundState;
+use crate::several::durable_gsn::next;
+use crate::stats::WalStats;
+use crate::wake_event::WakeEvent;
+
+/// Rounds that flush the logs.
+#[derive(Debug)]
+pub(super) struct FlushedRounds {
+    progress: RoundProgress,
+    queue: CommitQueue<Gsn>,
+    /// Wakes the daemon.
+    event: Arc<WakeEvent>,
+}
+
+/// How far rounds have hardened the logs.
+#[derive(Debug)]
+struct RoundProgress {
+    state: Arc<RoundState>,
+    /// The round in progress, or the last one, hardens everything below this GSN.
+    in_round: AtomicU64,
+}
+
+impl Progress for RoundProgress {
+    type At = Gsn;
+
+    fn hardened(&self) -> Gsn {
+        next(self.state.complete.get())
+    }
+
+    fn in_flush(&self) -> Gsn {
+        Gsn::new(self.in_round.load(Ordering::Acquire))
+    }
+
+    fn has_failed(&self) -> bool {
+        self.state.is_over()
+    }
+
+    /// Each log flushes by itself when it has many bytes, or when insertions wait for room.
+    fn unflushed(&self) -> u64 {
+        0
+    }
+
+    fn is_short_of_room(&self) -> bool {
+        false
+    }
+}
+
+impl FlushedRounds {
+    pub(super) fn new(state: Arc<RoundState>) -> Self {
+        let first = &state.logs.all()[0];
+        let event = Arc::new(WakeEvent::new());
+        let policy = first.options.group_commit;
+        let queue = CommitQueue::new(policy, Arc::clone(&event), Arc::clone(&first.notifier));
+        Self { progress: RoundProgress { state, in_round: AtomicU64::new(0) }, queue, event }
+    }
+
+    /// Ends all waiting.
+    pub(super) fn stop(&self) {
+        self.end();
+        self.event.stop();
+    }
+
+    pub(super) fn count(&self, sum: &mut WalStats) {
+        let counts = self.queue.counts();
+        sum.hardening_waits = counts.waits;
+        sum.waits_for_logs = counts.requests;
+    }
+
+    pub(super) fn request(&self, gsn: Gsn) {
+        self.queue.request(&self.progress, gsn);
+    }
+
+    pub(super) fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
+        self.queue.queue(&self.progress, gsn, wake)
+    }
+
+    pub(super) fn wait(&self, home: LogId, gsn: Gsn, ask: Ask) {
+        let mut waiter = self.queue.waiter(gsn, ask);
+        loop {
+            match self.queue.next_step(&self.progress, &mut waiter) {
+                Step::Stop => return,
+                Step::Flush => {
+                    self.harden_all(home);
+                    self.queue.end_flush(&self.progress);
+                }
+                Step::Park(parker) => parker.park(),
+            }
+        }
+    }
+
+    /// The daemon.
+    pub(super) fn run(&self) {
+        let _guard = EndOnPanic(self);
+        while !self.event.is_stopped() {
+            match self.queue.due(&self.progress) {
+                Due::Now => {
+                    self.harden_all(LogId::ZERO);
+                    self.queue.end_flush(&self.progress);
+                }
+                Due::In(time) => self.event.wait(Some(time)),
+                Due::Never => self.event.wait(None),
+            }
+        }
+    }
+
+    /// Hardens everything inserted so far, in all logs. The caller has the right to flush (see
+    /// [`CommitQueue`]).
+    fn harden_all(&self, home: LogId) {
+        let _guard = EndOnPanic(self);
+        let in_round = &self.progress.in_round;
+        let begun = |gsn: Gsn| in_round.store(next(gsn).get(), Ordering::Release);
+        if let Err(error) = self.progress.state.round(home, begun) {
+            self.progress.state.fail(error);
+            self.end();
+        }
+    }
+
+    /// Returns whether few threads wait for commits.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.queue.is_quiet()
+    }
+
+    fn end(&self) {
+        self.progress.state.is_over.store(true, Ordering::Release);
+        self.queue.wake_resolved(&self.progress);
+    }
+}
+
+/// Ends all waiting when a thread that hardens the logs for others panics.
+struct EndOnPanic<'a>(&'a FlushedRounds);
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        if self.0.progress.state.fail_on_panic() {
+            self.0.end();
+        }
+    }
+}
+
+#[cfg(all(test, duramen_loom))]
+#[path = "flushed_tests.rs"]
+mod models;

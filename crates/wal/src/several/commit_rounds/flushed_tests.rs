@@ -1,0 +1,71 @@
+//! A commit is complete only when its own log is hardened beyond it, in every interleaving of a
+//! committer and a round.
+
+use super::*;
+
+use crate::buffer::clock::{Clock, CommonFloor};
+use crate::several::durable_gsn::DurableGsn;
+use duramen_sync::thread;
+use duramen_types::Lsn;
+
+const RECORD: u64 = 8;
+
+/// Two logs, as far as a round reads them.
+struct Two {
+    clocks: [Clock; 2],
+    ends: [AtomicU64; 2],
+    hardened: [AtomicU64; 2],
+    complete: DurableGsn,
+}
+
+impl Two {
+    fn new() -> Self {
+        let common = CommonFloor::default();
+        let clock = || Clock::new(Lsn::new(RECORD), Gsn::new(RECORD), Arc::clone(&common));
+        let positions = || [AtomicU64::new(RECORD), AtomicU64::new(RECORD)];
+        let complete = DurableGsn::new(Gsn::ZERO);
+        Self { clocks: [clock(), clock()], ends: positions(), hardened: positions(), complete }
+    }
+
+    /// Inserts one record, as the holder of the insertion lock does; returns its end and GSN.
+    fn insert(&self, log: usize) -> (u64, Gsn) {
+        let lsn = self.ends[log].load(Ordering::Relaxed);
+        self.ends[log].store(lsn + RECORD, Ordering::Release);
+        self.clocks[log].pass(Lsn::new(lsn), || Lsn::new(RECORD));
+        (lsn + RECORD, self.clocks[log].gsn(Lsn::new(lsn)))
+    }
+
+    fn round(&self, log: usize) -> Gsn {
+        let (_, gsn) = self.insert(log);
+        self.clocks[log].raise_all(next(gsn));
+        let tails = [0, 1].map(|log| self.ends[log].load(Ordering::Acquire));
+        for (hardened, tail) in self.hardened.iter().zip(tails) {
+            hardened.fetch_max(tail, Ordering::AcqRel);
+        }
+        self.complete.note(gsn);
+        gsn
+    }
+}
+
+#[test]
+fn a_round_that_completes_a_commit_has_hardened_it() {
+    loom::model(|| {
+        let two = Arc::new(Two::new());
+        let committer = {
+            let two = Arc::clone(&two);
+            thread::spawn("committer", move || {
+                let (end, gsn) = two.insert(1);
+                two.clocks[1].raise_all(next(gsn));
+                if two.complete.get() >= gsn {
+                    assert!(two.hardened[1].load(Ordering::Acquire) >= end, "{gsn} ends at {end}");
+                }
+                (end, gsn)
+            })
+            .unwrap()
+        };
+        two.round(0);
+        let (end, gsn) = committer.join().unwrap();
+        assert!(two.round(0) > gsn, "a round that begins later covers the commit");
+        assert!(two.hardened[1].load(Ordering::Acquire) >= end);
+    });
+}
