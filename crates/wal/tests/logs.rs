@@ -194,36 +194,34 @@ fn threads_keep_every_log_and_every_page_in_order() {
     }
 }
 
-/// Many threads share sync records; a thread alone has one for each commit.
+/// All commits that wait for the logs at the same time share sync records; a thread that waits for
+/// each of its commits has one for each.
 #[test]
-fn many_committers_share_sync_records() {
+fn commits_that_wait_together_share_sync_records() {
     const COMMITS: u64 = 100;
-    for threads in [1, 24] {
+    for (threads, together) in [(1, 1), (1, 20), (12, 20)] {
         let options = WalOptions { logs: 3, ..options(InsertDesign::Hybrid) };
         let logs = Log::create(&disk_of(&SimDisk::new(1)), &options, DATABASE).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..threads {
                 let logs = &logs;
                 scope.spawn(move || {
-                    for number in 0..COMMITS {
-                        let commit = logs.insert_synchronized(LogId::new(thread % 3), record(number, &[]), None);
-                        if number % 2 == 0 {
-                            logs.wait_hardened(commit.gsn, Some(commit.address())).unwrap();
-                        } else {
-                            logs.harden(commit.gsn).wait().unwrap();
-                        }
-                        assert!(logs.is_hardened(commit.gsn));
+                    let commit = |number| logs.insert_synchronized(LogId::new(thread % 3), record(number, &[]), None);
+                    for number in 0..COMMITS / together {
+                        let requested: Vec<_> = (1..together).map(|_| logs.harden(commit(number).gsn)).collect();
+                        let last = commit(number);
+                        logs.wait_hardened(last.gsn, Some(last.address())).unwrap();
+                        assert!(logs.is_hardened(last.gsn));
+                        requested.iter().for_each(|requested| requested.wait().unwrap());
                     }
                 });
             }
         });
         let (stats, commits) = (logs.stats(), COMMITS * u64::from(threads));
         assert!(stats.waits_for_logs <= commits && stats.hardening_waits <= commits, "{stats:?}");
-        if threads > 1 {
-            assert!(stats.sync_records < commits / 2, "{stats:?}");
-        } else {
-            // The daemon may have a round for a request before its thread does.
-            assert!(stats.sync_records >= COMMITS, "{stats:?}");
+        match together {
+            1 => assert_eq!((stats.sync_records, stats.waits_for_logs), (commits, commits), "{stats:?}"),
+            _ => assert!(stats.sync_records < commits / 2, "{stats:?}"),
         }
     }
 }
