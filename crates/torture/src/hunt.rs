@@ -112,7 +112,7 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         // Behind volatile caches, this bug shows soon when several threads commit.
         Bug::OwnLogHardenedOnly if log != LogEnd::Files => vec![Lists; 8],
         // They need several logs, which two of three seeds have.
-        Bug::HoleKept | Bug::OwnLogHardenedOnly => {
+        Bug::HoleKept | Bug::OwnLogHardenedOnly | Bug::EpochNotEnded => {
             vec![Crash("interleaved"), Crash("steal"), Crash("mixed"), Crash("splits")]
         }
         Bug::PageTimeIgnored => vec![Crash("mixed"), Crash("checkpoints"), Crash("merges")],

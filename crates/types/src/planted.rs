@@ -138,6 +138,8 @@ bugs! {
         HoleKept,
         /// With several logs, a commit is acknowledged when its own log is hardened.
         OwnLogHardenedOnly,
+        /// With several logs, the thread that ends an epoch does not advance the clocks.
+        EpochNotEnded,
         /// With several logs, the GSN of a record need not be higher than that of the page it
         /// changes.
         PageTimeIgnored,

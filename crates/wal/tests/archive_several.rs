@@ -47,7 +47,7 @@ fn fill(logs: &Log, log: u16, records: u64) -> Result<Gsn> {
             other => other?,
         }
         let (log, payload) = (LogId::new(log), payload(number, 10_000));
-        let inserted = logs.insert_synchronized(log, record(number, &payload), None);
+        let inserted = logs.insert(log, record(number, &payload));
         logs.unreserve(bytes);
         if number == records {
             logs.wait_hardened(inserted.gsn, Some(inserted.address()))?;

@@ -135,7 +135,7 @@ fn damaged_headers_are_named() {
         }
         let newer = disk.image();
         newer.flip_bit("log/0000000000000000.log", 8, 4);
-        assert!(matches!(open(&newer, design), Err(WalError::WrongVersion { found: 19, supported: 4 })));
+        assert!(matches!(open(&newer, design), Err(WalError::WrongVersion { found: 19, supported: 6 })));
         let short = disk.image();
         short.open("log/0000000000000001.log", duramen_io::OpenMode::Existing).unwrap().set_len(8192).unwrap();
         assert!(matches!(open(&short, design), Err(WalError::Corrupt { segment: 1, offset: 8192, .. })));

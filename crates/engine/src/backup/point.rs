@@ -7,11 +7,15 @@
 //! after its last commit. So the log must have a commit that is later than the requested time.
 //!
 //! # Several logs
-//! The order is that of GSNs. The available parts of the logs need not reach the same GSN. They
-//! count up to the GSN up to which no log lacks a record; sync records tell that GSN, as at
-//! opening. A part of a log was complete before it reached the archive. Logs that a crash left may
-//! have more records, which do not count. If a crash left the logs while they were being cut, their
-//! control file tells the GSN; sync records no longer tell it reliably.
+//! The order is that of GSNs, and the records of one epoch belong together: a record may have a
+//! lower GSN than one of the same epoch that came before it. So a restore ends with the last whole
+//! epoch before the requested point. An epoch lasts as long as a commit round.
+//!
+//! The available parts of the logs need not reach the same GSN. They count up to the GSN up to
+//! which no log lacks a record; sync records tell that GSN, as at opening. A part of a log was
+//! complete before it reached the archive. Logs that a crash left may have more records, which do
+//! not count. If a crash left the logs while they were being cut, their control file tells the GSN;
+//! sync records no longer tell it reliably.
 
 use duramen_types::{Gsn, Lsn};
 use duramen_wal::{Cut, LogPieces, RecordRef, complete_up_to};
@@ -26,9 +30,11 @@ pub enum RestoreTo {
     /// All of the log (default).
     #[default]
     End,
-    /// All records before this GSN.
+    /// All records before this GSN; with several logs, all records of the commit rounds that ended
+    /// before it.
     Gsn(Gsn),
-    /// All records before the first commit that is later than this time.
+    /// All records before the first commit that is later than this time; with several logs, all
+    /// records of the commit rounds that ended before that commit.
     Time(Timestamp),
 }
 
@@ -104,7 +110,10 @@ impl Point {
             RestoreTo::End => chains.iter().all(|chain| chain.gap().is_none()),
             _ => wanted.is_some_and(|gsn| gsn <= last),
         };
-        let end = wanted.unwrap_or(last).min(last);
+        let end = match wanted {
+            Some(wanted) if wanted < last => Gsn::new(boundary_before(chains, wanted)?.max(in_backup).get() + 1),
+            _ => last,
+        };
         let (mut seen, mut ends) = (Seen::new(backup_end), Vec::new());
         for chain in chains {
             let cut = chain.find_cut(|record| {
@@ -127,6 +136,19 @@ impl Point {
             None => Error::BehindLog { end: self.end, last_commit: self.last_commit },
         }
     }
+}
+
+/// Returns the highest GSN below `gsn` behind which the logs can be cut; zero if there is none.
+fn boundary_before(chains: &[LogPieces], gsn: Gsn) -> Result<Gsn> {
+    let mut found = Gsn::ZERO;
+    for chain in chains {
+        chain.find_cut(|record| {
+            let boundary = record.boundary().filter(|boundary| *boundary < gsn);
+            found = found.max(boundary.unwrap_or_default());
+            record.gsn >= gsn
+        })?;
+    }
+    Ok(found)
 }
 
 /// The commits before the point.

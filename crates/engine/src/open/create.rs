@@ -39,8 +39,7 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
     let on_files = WalOptions { device: LogDevice::File, archive: None, spare_segments: 0, ..options.of_log() };
     let logs = Log::create(shared, &on_files, database)?;
     let mut tails = Vec::new();
-    let log =
-        |kind: Kind, payload: &[u8]| logs.insert_synchronized(LogId::ZERO, kind.record(payload), Some(&mut tails));
+    let log = |kind: Kind, payload: &[u8]| logs.insert_sync_record(LogId::ZERO, kind.record(payload), &mut tails);
     let (begin, end) = first_checkpoint(log, FIRST_TXN);
     logs.harden_at_once(end.gsn, Some(end.address()))?;
     logs.close()?;

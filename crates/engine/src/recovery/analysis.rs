@@ -37,9 +37,12 @@ pub(super) struct Analysis {
     pub(super) pages: DirtyPages,
     /// All transactions have lower numbers than this.
     pub(super) next_txn: TxnId,
-    /// For each log, the address of the first record whose effects the checkpoint's transaction
-    /// table may lack.
+    /// For each log, an address before which the checkpoint's transaction table lacks no effect of
+    /// any record.
     pub(super) behind: Vec<Lsn>,
+    /// With several logs, the boundary of the epoch that the checkpoint's begin record has ended:
+    /// the table lacks no effect of records up to this GSN.
+    begun: Gsn,
     /// Transactions in the checkpoint's table.
     known: Arc<HashSet<TxnId, BuildNumberHasher>>,
     /// Whether one transaction may have records in several logs.
@@ -56,6 +59,7 @@ impl Analysis {
             pages: HashMap::default(),
             next_txn: control.next_txn,
             behind: control.behind_checkpoint(),
+            begun: Gsn::ZERO,
             known: Arc::default(),
             scattered: control.logs.count > 1 && control.logs.partition == Partition::Page,
             pages_end: PageId::ZERO,
@@ -67,7 +71,7 @@ impl Analysis {
 
     /// Returns an empty part, for records of any log after the checkpoint.
     pub(super) fn part(&self) -> Part {
-        Part { known: Arc::clone(&self.known), scattered: self.scattered, ..Part::default() }
+        Part { begun: self.begun, known: Arc::clone(&self.known), scattered: self.scattered, ..Part::default() }
     }
 
     /// Reads the tables of the checkpoint: the state at its begin record.
@@ -76,8 +80,11 @@ impl Analysis {
         let mut first = true;
         while let Some(record) = scanner.next()? {
             let kind = kind_of(&record)?;
-            if std::mem::take(&mut first) && (record.lsn != begin || kind != Kind::CheckpointBegin) {
-                break;
+            if std::mem::take(&mut first) {
+                if record.lsn != begin || kind != Kind::CheckpointBegin {
+                    break;
+                }
+                self.begun = record.boundary().unwrap_or_default();
             }
             let malformed = |_| malformed(record.address());
             match kind {
@@ -166,6 +173,8 @@ fn gsn_before(logs: &Log, from: &[Lsn], last: LogAddress) -> Result<Gsn> {
 /// The contents of some logs' records that the checkpoint's tables lack.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Part {
+    /// See [`Analysis::begun`].
+    begun: Gsn,
     /// Transactions in the checkpoint's table.
     known: Arc<HashSet<TxnId, BuildNumberHasher>>,
     /// Whether one transaction may have records in several logs.
@@ -205,6 +214,12 @@ impl Seen {
 }
 
 impl Part {
+    /// Returns whether the checkpoint's tables lack no effect of this record, which lies behind the
+    /// address from which analysis reads its log.
+    pub(super) fn is_known(&self, record: &RecordRef<'_>) -> bool {
+        record.gsn <= self.begun
+    }
+
     /// Applies one record, except for its pages.
     pub(super) fn follow(&mut self, kind: Kind, record: &RecordRef<'_>) -> Result<()> {
         if record.txn >= TXN_LIMIT {

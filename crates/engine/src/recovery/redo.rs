@@ -206,7 +206,7 @@ impl Redo {
     /// Applies a record to the analysis, and adds its operations on pages that may lack it to
     /// `run`.
     fn take_in(&self, record: &RecordRef<'_>, behind: Lsn, part: &mut Part, run: &mut Run) -> Result<()> {
-        let (kind, is_known) = (kind_of(record)?, record.lsn < behind);
+        let (kind, is_known) = (kind_of(record)?, record.lsn < behind || part.is_known(record));
         if !is_known {
             part.follow(kind, record)?;
         }

@@ -17,7 +17,7 @@ use crate::pool::{Exclusive, PoolError, WalRule};
 /// Bytes that an operation reserves beyond its own record: for a split of every level of the tree.
 const STRUCTURE_BYTES: u64 = 96 << 10;
 
-/// The log that holds the checkpoints, and, if records go by page, the records without a page.
+/// The log that holds the checkpoints.
 const CHECKPOINTS: LogId = LogId::ZERO;
 
 /// Write-ahead logging.
@@ -48,23 +48,19 @@ impl WalScheme {
         LogId::new((page.get() % u64::from(self.logs.count())) as u16)
     }
 
-    /// Returns the log for a record about `page` of a transaction with this home.
-    ///
-    /// The record that ends a transaction goes to a log that has all its records, or to the log of
-    /// the checkpoints. A checkpoint reads its tables after its begin record is in its log; the
-    /// tables lack a transaction that is over at that moment. Suppose the end record were in a
-    /// third log, before the position from which analysis reads that log. Then an earlier record of
-    /// the transaction could lie behind this position in a log whose end was read sooner: analysis
-    /// would take the transaction for in doubt, and undo would take back committed changes. For
-    /// this reason, if records go by page, records without a page go to the first log.
+    /// Returns the log for a record about `page` of a transaction with this home. The record that ends
+    /// a transaction may be in another log than its other records, although a checkpoint's table
+    /// lacks a transaction that is over: analysis ignores all records up to the boundary of the
+    /// checkpoint's begin record, and reads all others.
     #[inline]
     fn route(&self, home: Option<Home>, page: PageId) -> LogId {
         if self.logs.count() == 1 {
             return LogId::ZERO;
         }
         match (self.partition, home) {
-            (Partition::Page, _) | (Partition::RoundRobin, None) => self.log_of_page(page),
+            (Partition::Page, _) if !page.is_zero() => self.log_of_page(page),
             (_, Some(home)) => LogId::new(home.0 as u16),
+            (Partition::Page | Partition::RoundRobin, None) => self.log_of_page(page),
             (Partition::Transaction, None) => self.log_here(),
         }
     }
@@ -74,9 +70,8 @@ impl StorageScheme for WalScheme {
     fn home(&self, txn: TxnId) -> Home {
         let log = match self.partition {
             _ if self.logs.count() == 1 => LogId::ZERO,
-            Partition::Transaction => self.log_here(),
+            Partition::Transaction | Partition::Page => self.log_here(),
             Partition::RoundRobin => LogId::new((txn.get() % u64::from(self.logs.count())) as u16),
-            Partition::Page => CHECKPOINTS,
         };
         Home(log.get().into())
     }
@@ -100,9 +95,7 @@ impl StorageScheme for WalScheme {
 
     fn end_txn(&self, home: Home, record: NewRecord<'_>) -> Recorded {
         let log = self.route(Some(home), record.page);
-        let has_all = self.partition != Partition::Page || log == CHECKPOINTS;
-        assert!(has_all, "with a log for each page, commits are in the log of the checkpoints");
-        self.logs.insert_synchronized(log, record, None).into()
+        self.logs.insert(log, record).into()
     }
 
     fn harden(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
@@ -190,7 +183,7 @@ impl StorageScheme for WalScheme {
 
 impl LogService for WalScheme {
     fn record_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Recorded {
-        self.logs.insert_synchronized(CHECKPOINTS, record, Some(tails)).into()
+        self.logs.insert_sync_record(CHECKPOINTS, record, tails).into()
     }
 
     fn harden_at_once(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {

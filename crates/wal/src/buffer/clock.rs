@@ -14,9 +14,21 @@
 //! record's GSN is not below the floor. Both sides execute a fence between their two steps; without
 //! the fences each could miss the other's first step.
 //!
-//! Every commit advances the clocks of all logs, so they share one floor ([`Clock::raise_all`]): a
-//! thread raises one word instead of one for each log, and every log reads it. Both kinds of floor
-//! apply: the log's own floor serves what concerns this log alone.
+//! # Epochs
+//! The clocks of several logs share another floor, which divides time into *epochs*. A thread ends
+//! an epoch ([`end_epoch`]) by raising this floor above a GSN that no record has reached, the
+//! *boundary*. A record whose space is handed out afterwards gets a GSN above the boundary. Records
+//! whose space was handed out before may get up to the boundary: it is chosen so far ahead that
+//! they do not reach it, which the thread checks. So if one record is inserted after another, in
+//! any two logs, it is not in an earlier epoch, whatever their GSNs. The records up to a boundary
+//! are therefore a consistent prefix of all logs, and commits need not advance any clock. (Silo
+//! orders transactions by epochs in the same way: Tu et al., SOSP 2013.)
+//!
+//! Why no record of the old epoch reaches the boundary: the shared floor does not change between
+//! the moment at which the thread reads it and the moment at which it replaces it. So a record gets
+//! its GSN from a record before it in its log, from one in another log that it follows, or from a
+//! floor that was there before. All these GSNs grow from the highest clock by at most the bytes
+//! that all logs together have handed out meanwhile.
 //!
 //! A thread learns the GSN of its record when it fills the record in, which may be long after it
 //! acquired the space. So offsets that have been replaced meanwhile are kept until everything
@@ -26,10 +38,14 @@ use std::collections::VecDeque;
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
-use duramen_types::{Gsn, Lsn};
+use duramen_types::{Gsn, Lsn, planted};
 
 /// Earlier offsets that are kept before some are checked for removal.
 const KEPT: usize = 64;
+
+/// How far the boundary of an epoch lies ahead of all records, in bytes. If more is inserted while
+/// the epoch ends, its end is repeated with twice the distance.
+const AHEAD: u64 = if cfg!(duramen_loom) { 16 } else { 4 << 10 };
 
 /// A floor that several clocks share.
 pub(crate) type CommonFloor = Arc<CachePadded<AtomicU64>>;
@@ -76,12 +92,10 @@ impl Clock {
     /// Ensures that space handed out from now on gets no GSN below `floor`. A read of the log's end
     /// after this call covers every record with a lower GSN.
     pub(crate) fn raise(&self, floor: Gsn) {
-        raise(&self.floor, floor);
-    }
-
-    /// Does what [`Clock::raise`] does for all logs.
-    pub(crate) fn raise_all(&self, floor: Gsn) {
-        raise(&self.common, floor);
+        if self.floor.load(Ordering::Relaxed) < floor.get() {
+            self.floor.fetch_max(floor.get(), Ordering::AcqRel);
+        }
+        fence(Ordering::SeqCst);
     }
 
     /// Updates the offset after space has been handed out at `lsn`; everything below `released` has
@@ -156,11 +170,40 @@ impl Clock {
     }
 }
 
-fn raise(word: &AtomicU64, floor: Gsn) {
-    if word.load(Ordering::Relaxed) < floor.get() {
-        word.fetch_max(floor.get(), Ordering::AcqRel);
+/// Ends the epoch of all logs; returns its boundary. `logs` yields the clock of each log, which
+/// share a floor, and a function that returns the log's present end. Records inserted later have
+/// GSNs above the boundary. For each log, all records up to the boundary lie before its place in
+/// `tails`, and all others behind its place in `begun`.
+pub(crate) fn end_epoch<'a, E: Fn() -> Lsn>(
+    logs: impl Iterator<Item = (&'a Clock, E)> + Clone,
+    begun: &mut Vec<Lsn>,
+    tails: &mut Vec<Lsn>,
+) -> Gsn {
+    let (first, _) = logs.clone().next().expect("there is a log");
+    let sum = |ends: &[Lsn]| ends.iter().map(|end| end.get()).sum::<u64>();
+    let mut ahead = AHEAD;
+    loop {
+        let floor = first.common.load(Ordering::Acquire);
+        begun.clear();
+        begun.extend(logs.clone().map(|(_, end)| end()));
+        let highest = logs.clone().zip(&*begun).map(|((clock, _), end)| clock.now(*end).get()).max();
+        let boundary = highest.expect("there is a log").max(floor) + ahead;
+        if planted!(EpochNotEnded) {
+            tails.clone_from(begun);
+            return Gsn::new(boundary);
+        }
+        if first.common.compare_exchange(floor, boundary + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            continue;
+        }
+        // Pairs with the fence in `pass`.
+        fence(Ordering::SeqCst);
+        tails.clear();
+        tails.extend(logs.clone().map(|(_, end)| end()));
+        if sum(tails) - sum(begun) < ahead {
+            return Gsn::new(boundary);
+        }
+        ahead *= 2;
     }
-    fence(Ordering::SeqCst);
 }
 
 #[cfg(test)]

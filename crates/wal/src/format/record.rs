@@ -32,6 +32,9 @@ pub(crate) const SMALL_PAYLOAD: usize = 128;
 /// all logs (see [`crate::Log`]). Users of the log do not see it.
 pub(crate) const FLAG_SYNCHRONIZES: u8 = 0x80;
 
+/// Bytes of the boundary before the tails.
+pub(crate) const BOUNDARY_BYTES: usize = 8;
+
 /// Returns the bytes that the tails of `count` logs take.
 pub(crate) const fn tails_bytes(count: u16) -> usize {
     8 * count as usize
@@ -107,6 +110,8 @@ pub struct RecordRef<'a> {
     pub payload: &'a [u8],
     /// The tails in a sync record of several logs (see [`crate::Log`]); otherwise empty.
     pub(crate) tails: &'a [u8],
+    /// The boundary that a sync record states, or its GSN.
+    pub(crate) boundary: Gsn,
     /// A position up to which the log was durable when the record was filled in, if the record
     /// states one.
     pub(crate) durable_before: Option<Lsn>,
@@ -120,6 +125,14 @@ impl Record {
 }
 
 impl RecordRef<'_> {
+    /// Returns the boundary of the epoch that a sync record of several logs has ended: the logs can
+    /// be cut behind this GSN. Sync records of earlier versions state no boundary; they end with
+    /// their own GSN.
+    #[inline]
+    pub fn boundary(&self) -> Option<Gsn> {
+        (!self.tails.is_empty()).then_some(self.boundary)
+    }
+
     /// Returns the record's log and its start.
     pub fn address(&self) -> LogAddress {
         LogAddress::of(self.log, self.lsn)
@@ -278,13 +291,19 @@ pub(crate) fn decode<'a>(bytes: &'a [u8], identity: &Identity, lsn: Lsn) -> Opti
     let Decoded { layout, fields, durable_before } = Decoded::from(bytes, identity, lsn)?;
     let Fields { gsn, txn, page, prev, kind, mut flags, payload } = fields;
     let mut payload = bytes.get(layout.bytes()..layout.bytes() + payload)?;
-    let mut tails: &[u8] = &[];
+    let (mut tails, mut boundary): (&[u8], _) = (&[], gsn);
     if identity.count > 1 && flags & FLAG_SYNCHRONIZES != 0 {
         (payload, tails) = payload.split_at_checked(payload.len().checked_sub(tails_bytes(identity.count))?)?;
         flags &= !FLAG_SYNCHRONIZES;
+        // Sync records of earlier versions have zero for their own log, and no boundary.
+        let own = 8 * usize::from(identity.log.get());
+        if tails[own..own + 8] != [0; 8] {
+            let (rest, stated) = payload.split_last_chunk()?;
+            (payload, boundary) = (rest, Gsn::new(u64::from_le_bytes(*stated)).max(gsn));
+        }
     }
     let (log, end) = (identity.log, lsn.advance(bytes.len() as u64));
-    Some(RecordRef { log, lsn, end, gsn, txn, page, prev, kind, flags, payload, tails, durable_before })
+    Some(RecordRef { log, lsn, end, gsn, txn, page, prev, kind, flags, payload, tails, boundary, durable_before })
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@
 //! ```text
 //! block 0, of which only the first 512 bytes are used, so that it is written whole or not at all:
 //!   0 magic          8 bytes  "DURAMLOG"
-//!   8 version        u32      3 if the file is whole, 4 if it may still have to grow; 1 and 2 if all records
-//!                             have full headers
+//!   8 version        u32      of a whole file, and of one that may still have to grow: 3 and 4; 5 and 6 in one of
+//!                             several logs; 1 and 2 if all records have full headers; 3 and 4 also in one of several
+//!                             logs whose sync records state no boundaries
 //!  12 crc            u32      CRC-32C of the 512 bytes with this field zero
 //!  16 database       16 bytes
 //!  32 log            u16
@@ -19,7 +20,7 @@
 //!  72 ring_bytes     u64      size of the log buffer of the process that writes the segment
 //!  80 ring           u64      number of the ring in persistent memory that holds the end of the log, or zero: see the
 //!                             last segment's
-//!  88 file_bytes     u64      in versions 2 and 4: size that the file has at least, a multiple of 4096
+//!  88 file_bytes     u64      in versions 2, 4 and 6: size that the file has at least, a multiple of 4096
 //! block 1 and following: the bytes from LSN `base`
 //! ```
 //!
@@ -54,12 +55,14 @@ pub(crate) const BLOCK: u64 = BLOCK_SIZE as u64;
 const LSN_LIMIT: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"DURAMLOG";
-/// The version of the header of a whole file. Version 1 means the same, in a log whose records all
-/// have full headers.
+/// The version of a whole file in a database's only log.
 const WHOLE: u32 = 3;
-/// The version of the header of a file that may have to grow, and the latest. Version 2 means the
-/// same, as version 1 does.
-const VERSION: u32 = 4;
+/// What is added to the version in one of several logs.
+const SEVERAL: u32 = 2;
+/// What is added to the version of a file that may have to grow.
+const GROWING: u32 = 1;
+/// The latest version.
+const VERSION: u32 = WHOLE + SEVERAL + GROWING;
 /// Offset of the field that whole files lack.
 const FILE_BYTES: usize = 88;
 
@@ -195,7 +198,8 @@ impl SegmentHeader {
         let base = Geometry { segment_bytes: self.segment_bytes }.base(self.number);
         block[..8].copy_from_slice(&MAGIC);
         let is_whole = self.file_bytes == self.segment_bytes;
-        let version = if is_whole { WHOLE } else { VERSION };
+        let several = if self.logs > 1 { SEVERAL } else { 0 };
+        let version = WHOLE + several + if is_whole { 0 } else { GROWING };
         block[8..12].copy_from_slice(&version.to_le_bytes());
         if !is_whole {
             block[FILE_BYTES..FILE_BYTES + 8].copy_from_slice(&self.file_bytes.to_le_bytes());
@@ -246,7 +250,7 @@ impl SegmentHeader {
             segment_bytes: u64_at(64),
             ring_bytes: u64_at(72),
             ring: u64_at(80),
-            file_bytes: u64_at(if [1, WHOLE].contains(&version) { 64 } else { FILE_BYTES }),
+            file_bytes: u64_at(if version.is_multiple_of(2) { FILE_BYTES } else { 64 }),
         };
         if header.number != number {
             return Err(corrupt(&format!("the header belongs to segment {:016x}", header.number)));
@@ -291,10 +295,12 @@ mod tests {
     fn a_file_that_grows_has_a_header_of_its_own() {
         let mut block = vec![0; BLOCK_SIZE];
         header().encode(&mut block);
-        assert_eq!((block[8], &block[FILE_BYTES..FILE_BYTES + 8]), (3, &[0; 8][..]));
+        assert_eq!((block[8], &block[FILE_BYTES..FILE_BYTES + 8]), (5, &[0; 8][..]));
+        SegmentHeader { logs: 1, ..header() }.encode(&mut block);
+        assert_eq!(block[8], 3);
         let short = SegmentHeader { file_bytes: 2 * BLOCK, ..header() };
         short.encode(&mut block);
-        assert_eq!((block[8], SegmentHeader::decode(&block, 5).unwrap()), (4, short));
+        assert_eq!((block[8], SegmentHeader::decode(&block, 5).unwrap()), (6, short));
         for file_bytes in [0, BLOCK + 512, 65536 + BLOCK, u64::MAX] {
             SegmentHeader { file_bytes, ..header() }.encode(&mut block);
             assert!(

@@ -200,7 +200,9 @@ impl<A: Position> State<A> {
         let has_news = !foreign.is_empty();
         // Under the lock: once the log has failed and this function has been called, no new waiters
         // arrive.
-        notifier.add(foreign);
+        if has_news {
+            notifier.add(foreign);
+        }
         (threads, has_news)
     }
 }

@@ -16,16 +16,28 @@ const KEPT: usize = 1024;
 #[derive(Clone, Debug)]
 struct SyncRecord {
     gsn: Gsn,
+    boundary: Gsn,
     tails: Box<[u8]>,
 }
 
-/// Returns the first of the logs with these ends that does not reach its tail.
-fn short_of(tails: &[u8], ends: &[Lsn]) -> Option<usize> {
-    let (fields, _) = tails.as_chunks::<8>();
-    if fields.len() != ends.len() {
-        return Some(0);
+impl SyncRecord {
+    fn of(record: &RecordRef<'_>) -> Option<Self> {
+        Some(Self { gsn: record.gsn, boundary: record.boundary()?, tails: record.tails.into() })
     }
-    fields.iter().zip(ends).position(|(tail, end)| u64::from_le_bytes(*tail) > end.get())
+
+    /// Returns the first of the logs with these ends that does not reach its tail.
+    fn short_of(&self, ends: &[Lsn]) -> Option<usize> {
+        let (fields, _) = self.tails.as_chunks::<8>();
+        if fields.len() != ends.len() {
+            return Some(0);
+        }
+        fields.iter().zip(ends).position(|(tail, end)| u64::from_le_bytes(*tail) > end.get())
+    }
+
+    /// Returns whether a control file with this GSN means this sync record.
+    fn is_at(&self, gsn: Gsn) -> bool {
+        self.gsn == gsn || self.boundary == gsn
+    }
 }
 
 /// The sync records in one log.
@@ -47,29 +59,28 @@ impl SyncRecords {
 
     /// Keeps a record if it is a sync record. Records come in the order of the log.
     pub(crate) fn note(&mut self, record: &RecordRef<'_>) {
-        if record.tails.is_empty() {
-            return;
-        }
+        let Some(new) = SyncRecord::of(record) else { return };
         if self.latest.len() == KEPT {
             let oldest = self.latest.pop_front();
             let (gsn, stated) = &mut self.stated;
-            *stated = stated.take().or(oldest.filter(|oldest| oldest.gsn == *gsn));
+            *stated = stated.take().or(oldest.filter(|oldest| oldest.is_at(*gsn)));
             self.has_more = true;
         }
-        self.latest.push_back(SyncRecord { gsn: record.gsn, tails: record.tails.into() });
+        self.latest.push_back(new);
     }
 
-    /// Returns the highest GSN of a sync record all of whose tails are within logs with these ends.
+    /// Returns the highest boundary of a sync record all of whose tails are within logs with these
+    /// ends.
     /// The log may have to be read again.
     pub(crate) fn last_met(&self, ends: &[Lsn], again: impl FnOnce() -> Scanner) -> Result<Option<Gsn>> {
-        let met = self.latest.iter().rev().find(|kept| short_of(&kept.tails, ends).is_none());
+        let met = self.latest.iter().rev().find(|kept| kept.short_of(ends).is_none());
         if met.is_some() || !self.has_more {
-            return Ok(met.map(|met| met.gsn));
+            return Ok(met.map(|met| met.boundary));
         }
         let (mut scanner, mut last) = (again(), None);
         while let Some(record) = scanner.next()? {
-            if !record.tails.is_empty() && short_of(record.tails, ends).is_none() {
-                last = Some(record.gsn);
+            if let Some(found) = SyncRecord::of(&record).filter(|found| found.short_of(ends).is_none()) {
+                last = Some(found.boundary);
             }
         }
         Ok(last)
@@ -79,7 +90,7 @@ impl SyncRecords {
     /// with these ends do not reach its tails.
     pub(crate) fn stated_is_short_of(&self, ends: &[Lsn]) -> Option<usize> {
         let (gsn, stated) = &self.stated;
-        let stated = self.latest.iter().chain(stated).filter(|kept| kept.gsn == *gsn);
-        stated.filter_map(|kept| short_of(&kept.tails, ends)).next()
+        let stated = self.latest.iter().chain(stated).filter(|kept| kept.is_at(*gsn));
+        stated.filter_map(|kept| kept.short_of(ends)).next()
     }
 }

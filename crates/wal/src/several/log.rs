@@ -7,24 +7,24 @@
 //!
 //! # Sync records
 //! A crash may cost one log its last records and spare those of another log. A record that depends
-//! on a lost record must not survive. The GSN of a record is higher than the GSN of every record
-//! that it depends on. So a database is consistent if it has, of each log, exactly the records up
-//! to one common GSN. A *sync record* makes such a GSN known after a crash. With its own GSN `g` at
-//! hand, the thread that inserts it raises the clocks of all logs beyond `g`. It then notes the
-//! current end of each log, the *tail* of that log. All records up to `g` lie before these tails,
-//! and no later record gets a GSN of `g` or less. The sync record contains the tails. It is
-//! complete when every log is hardened up to its tail.
+//! on a lost record must not survive. So time is divided into *epochs* (`clock.rs`): a record is
+//! never in an earlier epoch than one that was inserted before it, in any log. A database is
+//! consistent if it has, of each log, exactly the records up to the boundary of one epoch. A *sync
+//! record* makes such a boundary known after a crash. The thread that inserts it ends the epoch. It
+//! then notes the boundary and the current end of each log, the *tail* of that log. All records up
+//! to the boundary lie before these tails, and no later record gets a GSN up to the boundary. The
+//! sync record is complete when every log is hardened up to its tail.
 //!
-//! Opening a database finds the end of each log. It then finds the sync record with the highest GSN
-//! whose tails all lie within the logs as found, and cuts each log behind that GSN (`open.rs`).
-//! Every acknowledged record lies before the cut, and every record that it depends on lies there
-//! too. (Recovery in the papers takes the last complete sync record of each log and cuts each log
-//! at the highest timestamp among them. Here, one GSN cuts all logs.)
+//! Opening a database finds the end of each log. It then finds the sync record with the highest
+//! boundary whose tails all lie within the logs as found, and cuts each log behind that boundary
+//! (`open.rs`). Every acknowledged record lies before the cut, and every record that it depends on
+//! lies there too. (Recovery in the papers takes the last complete sync record of each log and cuts
+//! each log at the highest timestamp among them. Here, one GSN cuts all logs.)
 //!
 //! # Shared commit rounds
-//! A commit raises the clocks of all logs beyond its GSN, and is acknowledged when a sync record
-//! with a higher GSN is complete. One sync record at a time is inserted on behalf of all waiting
-//! committers: see [`crate::several::commit_rounds`].
+//! A commit is acknowledged when a sync record with a boundary above it is complete. One sync
+//! record at a time is inserted on behalf of all waiting committers: see
+//! [`crate::several::commit_rounds`].
 //!
 //! # One log
 //! A log of one stream needs no sync records and no clock: the LSN of a record is its GSN. Its
@@ -54,7 +54,7 @@ use crate::several::commit_rounds::CommitRounds;
 use crate::several::durable_gsn::{DurableGsn, GsnIndex, next};
 use crate::several::hardened::{Hardened, Request};
 use crate::several::hold::LogHold;
-use crate::several::log_set::LogSet;
+use crate::several::log_set::{LogSet, SyncPoint};
 use crate::several::merge::MergedScanner;
 use crate::several::read_back::ReadBack;
 use crate::stats::{Extent, WalStats};
@@ -203,23 +203,20 @@ impl Log {
         }
     }
 
-    /// Inserts a commit, or another record that every record inserted afterwards, into any log, has
-    /// to follow: they all have higher GSNs. If the caller passes `tails`, the record is a sync
-    /// record, and the caller receives the end of each other log; with one log, it receives the
-    /// position of the record.
-    pub fn insert_synchronized(&self, log: LogId, record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
-        let mut noted = Vec::new();
+    /// Inserts a record as [`Log::insert`] does, and makes it a sync record: every record inserted
+    /// afterwards, into any log, has a GSN above its [`crate::RecordRef::boundary`]. The caller
+    /// receives, for each log, a position behind which all records above the boundary lie; with one
+    /// log, and in `log`, it is the position of the record.
+    pub fn insert_sync_record(&self, log: LogId, record: NewRecord<'_>, begun: &mut Vec<Lsn>) -> Inserted {
+        let mut point = SyncPoint::default();
         let inserted = match &self.several {
             None => self.insert(log, record),
-            Some(_) if tails.is_none() => self.log_set.insert_commit(log, record),
-            Some(_) => self.log_set.insert(log, record, Some(&mut noted)),
+            Some(_) => self.log_set.insert(log, record, Some(&mut point)),
         };
-        if let Some(tails) = tails {
-            // A log that has failed takes no record.
-            noted.resize(self.streams.len(), FIRST_LSN);
-            noted[usize::from(log.get())] = inserted.lsn;
-            tails.append(&mut noted);
-        }
+        // A log that has failed takes no record.
+        point.begun.resize(self.streams.len(), FIRST_LSN);
+        point.begun[usize::from(log.get())] = inserted.lsn;
+        begun.append(&mut point.begun);
         inserted
     }
 
@@ -268,14 +265,14 @@ impl Log {
         self.log_set.reserve_for_sync_records();
     }
 
-    /// Inserts, into several logs, a sync record that carries no other payload, for everything up
-    /// to `gsn`. There is space for it, beyond the limit of the log if necessary: the log may be
-    /// unable to shrink before the sync record is hardened.
+    /// Inserts, into several logs, a sync record that carries no other payload. There is space for
+    /// it, beyond the limit of the log if necessary: the log may be unable to shrink before the sync
+    /// record is hardened.
     ///
     /// # Errors
     /// [`WalError::Full`] when the disk itself has no space, [`WalError::Disk`].
-    pub fn synchronize(&self, gsn: Gsn) -> Result<Inserted> {
-        self.log_set.synchronize(gsn, LogId::ZERO, &mut Vec::new())
+    pub fn synchronize(&self) -> Result<Inserted> {
+        self.log_set.synchronize(LogId::ZERO).map(|(inserted, _)| inserted)
     }
 
     /// Blocks until everything up to and including `gsn` survives a crash. `gsn` belongs to a

@@ -5,11 +5,11 @@ use duramen_sync::{Arc, CachePadded, Mutex};
 use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId, planted};
 
 use crate::address::Inserted;
-use crate::buffer::clock::Clock;
+use crate::buffer::clock::{Clock, end_epoch};
 use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
 use crate::format::header::most_record_bytes;
-use crate::format::record::{FLAG_SYNCHRONIZES, NewRecord, tails_bytes};
+use crate::format::record::{BOUNDARY_BYTES, FLAG_SYNCHRONIZES, NewRecord, tails_bytes};
 use crate::several::durable_gsn::{GsnIndex, index_step, next};
 use crate::several::reservation::LogReservation;
 use crate::stream::inner::StreamInner;
@@ -31,6 +31,17 @@ pub(crate) struct LogSet {
     pub(crate) reservation: LogReservation,
     /// The unused part of the space reserved for sync records.
     reserved: Mutex<u64>,
+}
+
+/// What a sync record states. Empty if its log has failed.
+#[derive(Debug, Default)]
+pub(crate) struct SyncPoint {
+    /// The boundary of the epoch that the sync record has ended.
+    pub(crate) boundary: Gsn,
+    /// For each log, a position before all records above the boundary.
+    pub(crate) begun: Vec<Lsn>,
+    /// For each log, a position behind all records up to the boundary.
+    pub(crate) tails: Vec<Lsn>,
 }
 
 impl LogSet {
@@ -58,11 +69,11 @@ impl LogSet {
         self.space(log).clock().expect("each of several logs has a clock")
     }
 
-    /// Returns the size, in bytes, of the tails in a sync record. A single log has none.
+    /// Returns the size, in bytes, of what a sync record states. A single log has none.
     pub(crate) fn tail(&self) -> usize {
         match self.shared.len() {
             1 => 0,
-            count => tails_bytes(count as u16),
+            count => BOUNDARY_BYTES + tails_bytes(count as u16),
         }
     }
 
@@ -94,20 +105,20 @@ impl LogSet {
         }
     }
 
-    /// Inserts a record, which is a sync record if the caller passes `tails`.
-    pub(crate) fn insert(&self, log: LogId, mut record: NewRecord<'_>, tails: Option<&mut Vec<Lsn>>) -> Inserted {
+    /// Inserts a record, which is a sync record if the caller passes a `point`.
+    pub(crate) fn insert(&self, log: LogId, mut record: NewRecord<'_>, point: Option<&mut SyncPoint>) -> Inserted {
         assert!(record.flags & FLAG_SYNCHRONIZES == 0, "the flag is the log's own");
         let number = usize::from(log.get());
         if !planted!(PageTimeIgnored) && self.now(number) <= record.after {
             self.clock(number).raise(next(record.after));
         }
         let shared = &self.shared[number];
-        let (lsn, end, gsn) = match tails {
+        let (lsn, end, gsn) = match point {
             None => shared.insert_in_time(record, 0, |_, _| {}),
-            Some(tails) => {
+            Some(point) => {
                 self.sync_records.fetch_add(1, Ordering::Relaxed);
                 record.flags |= FLAG_SYNCHRONIZES;
-                shared.insert_in_time(record, self.tail(), |gsn, bytes| self.note_tails(number, gsn, bytes, tails))
+                shared.insert_in_time(record, self.tail(), |_, bytes| self.end_epoch(bytes, point))
             }
         };
         assert!(gsn > record.after || planted!(PageTimeIgnored), "a change comes after what it changes");
@@ -115,24 +126,14 @@ impl LogSet {
         Inserted { log, lsn, end, gsn }
     }
 
-    /// Inserts a commit record. Every record inserted later, in any log, has a higher GSN.
-    pub(crate) fn insert_commit(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
-        let inserted = self.insert(log, record, None);
-        self.clock(usize::from(log.get())).raise_all(next(inserted.gsn));
-        inserted
-    }
-
-    /// Ensures that no other log has a record up to `gsn` behind the tail noted here. Takes no
-    /// lock, because the caller may hold the insertion lock of its own log.
-    fn note_tails(&self, own: usize, gsn: Gsn, bytes: &mut [u8], tails: &mut Vec<Lsn>) {
-        self.clock(own).raise_all(next(gsn));
-        // This thread reads a tail only after it has raised the clocks beyond `gsn`. So the tail
-        // covers every record that got its LSN before the clocks were raised, no matter which
-        // thread raised them.
-        for (log, field) in bytes.chunks_exact_mut(8).enumerate() {
-            let tail = if log == own { Lsn::ZERO } else { self.space(log).end() };
-            field.copy_from_slice(&tail.get().to_le_bytes());
-            tails.push(tail);
+    /// Ends the epoch, and notes its boundary and the tails. Takes no lock, because the caller may
+    /// hold the insertion lock of its own log.
+    fn end_epoch(&self, bytes: &mut [u8], point: &mut SyncPoint) {
+        let logs = (0..self.shared.len()).map(|log| (self.clock(log), move || self.space(log).end()));
+        point.boundary = end_epoch(logs, &mut point.begun, &mut point.tails);
+        let numbers = std::iter::once(point.boundary.get()).chain(point.tails.iter().map(|tail| tail.get()));
+        for (field, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            field.copy_from_slice(&number.to_le_bytes());
         }
     }
 
@@ -160,17 +161,17 @@ impl LogSet {
         }
     }
 
-    /// Inserts a sync record without any other payload, with a GSN higher than `after`: into the
+    /// Inserts a sync record without any other payload: into the
     /// log `home` if it has space, or else into the first log. That log has reserved space for sync
     /// records, or may exceed its limit: it cannot shrink until pages are written and commits are
     /// acknowledged.
-    pub(crate) fn synchronize(&self, after: Gsn, home: LogId, tails: &mut Vec<Lsn>) -> Result<Inserted> {
+    pub(crate) fn synchronize(&self, home: LogId) -> Result<(Inserted, SyncPoint)> {
         let bytes = most_record_bytes(self.tail()) as u64;
         let shared = &self.shared[usize::from(home.get())];
         if home != LOG_OF_SYNC_RECORDS && shared.reserve(bytes).is_ok() {
-            let inserted = self.insert_sync_record(home, after, tails);
+            let synchronized = self.insert_sync_record(home);
             shared.segments.unreserve(bytes);
-            return Ok(inserted);
+            return Ok(synchronized);
         }
         let mut reserved = self.reserved.lock();
         match self.reserve_in_first_log(bytes) {
@@ -185,20 +186,23 @@ impl LogSet {
             }
             Err(error) => return Err(error),
         }
-        let inserted = self.insert_sync_record(LOG_OF_SYNC_RECORDS, after, tails);
+        let synchronized = self.insert_sync_record(LOG_OF_SYNC_RECORDS);
         self.shared[0].segments.unreserve(bytes);
         *reserved -= bytes;
         let missing = RESERVED_BYTES.saturating_sub(*reserved);
         if missing >= RESERVED_BYTES / 2 && self.reserve_in_first_log(missing).is_ok() {
             *reserved += missing;
         }
-        Ok(inserted)
+        Ok(synchronized)
     }
 
-    fn insert_sync_record(&self, log: LogId, after: Gsn, tails: &mut Vec<Lsn>) -> Inserted {
+    fn insert_sync_record(&self, log: LogId) -> (Inserted, SyncPoint) {
         let kind = self.shared[0].options.sync_record_kind;
         let (txn, page, prev) = (TxnId::ZERO, PageId::ZERO, LogAddress::ZERO);
-        self.insert(log, NewRecord { kind, flags: 0, txn, page, prev, after, payload: &[] }, Some(tails))
+        let record = NewRecord { kind, flags: 0, txn, page, prev, after: Gsn::ZERO, payload: &[] };
+        let mut point = SyncPoint::default();
+        let inserted = self.insert(log, record, Some(&mut point));
+        (inserted, point)
     }
 
     /// Reserves disk space in the log that takes sync records.

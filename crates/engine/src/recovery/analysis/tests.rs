@@ -25,7 +25,7 @@ fn insert(logs: &Log, log: u16, txn: u64, kind: Kind, flags: u8, after: Gsn) -> 
 }
 
 fn harden(logs: &Log) {
-    let end = logs.insert_synchronized(LogId::ZERO, Kind::SyncRecord.record(&[]), None);
+    let end = logs.insert(LogId::ZERO, Kind::SyncRecord.record(&[]));
     logs.wait_hardened(end.gsn, Some(end.address())).unwrap();
 }
 
@@ -49,6 +49,7 @@ fn analyzed_in_steps(logs: &Log, table: &[TxnEntry], from: &[Lsn], step: u64) ->
         pages: HashMap::default(),
         next_txn: TxnId::new(1),
         behind: from.to_vec(),
+        begun: Gsn::ZERO,
         known: Arc::new(table.iter().map(|entry| entry.txn).collect()),
         scattered: from.len() > 1,
         pages_end: PageId::ZERO,

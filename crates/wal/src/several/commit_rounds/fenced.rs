@@ -46,6 +46,7 @@ use crate::error::Result;
 use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::WorkSignal;
 use crate::several::commit_rounds::RoundState;
+use crate::several::log_set::SyncPoint;
 use crate::stats::WalStats;
 use crate::wake_event::WakeEvent;
 
@@ -241,13 +242,11 @@ impl FencedRounds {
     }
 
     fn begin(&self) -> Result<CommitRound> {
-        let mut tails = Vec::with_capacity(self.state.logs.all().len());
-        let inserted = self.state.logs.synchronize(self.state.last(), LogId::ZERO, &mut tails)?;
+        let (_, SyncPoint { boundary, mut tails, .. }) = self.state.logs.synchronize(LogId::ZERO)?;
         self.fence();
         // A log that has failed takes no record.
         tails.resize(self.state.logs.all().len(), Lsn::MAX);
-        tails[usize::from(inserted.log.get())] = inserted.end;
-        Ok(CommitRound::new(inserted.gsn, tails))
+        Ok(CommitRound::new(boundary, tails))
     }
 
     /// Makes all released records durable; returns whether the system supports that.

@@ -3,7 +3,7 @@
 
 use super::*;
 
-use crate::buffer::clock::{Clock, CommonFloor};
+use crate::buffer::clock::{Clock, CommonFloor, end_epoch};
 use crate::several::durable_gsn::DurableGsn;
 use duramen_sync::thread;
 use duramen_types::Lsn;
@@ -36,14 +36,18 @@ impl Two {
     }
 
     fn round(&self, log: usize) -> Gsn {
-        let (_, gsn) = self.insert(log);
-        self.clocks[log].raise_all(next(gsn));
-        let tails = [0, 1].map(|log| self.ends[log].load(Ordering::Acquire));
+        self.insert(log);
+        let mut tails = Vec::new();
+        let logs = [0, 1].into_iter().map(|log| {
+            let end = &self.ends[log];
+            (&self.clocks[log], move || Lsn::new(end.load(Ordering::Acquire)))
+        });
+        let boundary = end_epoch(logs, &mut Vec::new(), &mut tails);
         for (hardened, tail) in self.hardened.iter().zip(tails) {
-            hardened.fetch_max(tail, Ordering::AcqRel);
+            hardened.fetch_max(tail.get(), Ordering::AcqRel);
         }
-        self.complete.note(gsn);
-        gsn
+        self.complete.note(boundary);
+        boundary
     }
 }
 
@@ -55,7 +59,6 @@ fn a_round_that_completes_a_commit_has_hardened_it() {
             let two = Arc::clone(&two);
             thread::spawn("committer", move || {
                 let (end, gsn) = two.insert(1);
-                two.clocks[1].raise_all(next(gsn));
                 if two.complete.get() >= gsn {
                     assert!(two.hardened[1].load(Ordering::Acquire) >= end, "{gsn} ends at {end}");
                 }

@@ -1,13 +1,14 @@
 //! Shared commit rounds: group commit across several logs.
 //!
-//! In several logs a commit is an ordinary record that moves the clocks of all logs past it. One
-//! *round* serves all concurrent committers: it makes the logs complete up to their commits.
+//! In several logs a commit is an ordinary record. One *round* serves all concurrent committers: it
+//! makes the logs complete up to their commits.
 //!
-//! 1. The round inserts a sync record for all logs ([`crate::several::log_set`]), with a GSN above
-//!    the GSNs of all records so far. The sync record notes the end of each log, its *tail*. In
-//!    every log, all records up to its GSN lie before the tail.
+//! 1. The round inserts a sync record ([`crate::several::log_set`]), which ends the
+//!    [epoch](crate::buffer::clock) of all logs. The sync record notes the boundary of the epoch,
+//!    which is above the GSNs of all records so far, and the end of each log, its *tail*. In every
+//!    log, all records up to the boundary lie before the tail.
 //! 2. The round waits until each log is hardened up to its tail, which includes the sync record.
-//! 3. Everything up to its GSN is hardened. The round wakes all waiters for GSNs up to its own.
+//! 3. Everything up to the boundary is hardened. The round wakes all waiters for GSNs up to it.
 //!
 //! How a round hardens the logs depends on their device: logs in files are [flushed](flushed), rings
 //! in persistent memory are [fenced](fenced). One shared round at a time is in progress.
@@ -31,7 +32,7 @@ use crate::group_commit::wake::Wake;
 use crate::several::commit_rounds::fenced::FencedRounds;
 use crate::several::commit_rounds::flushed::FlushedRounds;
 use crate::several::durable_gsn::DurableGsn;
-use crate::several::log_set::LogSet;
+use crate::several::log_set::{LogSet, SyncPoint};
 use crate::stats::WalStats;
 use crate::stream::part::Hardens;
 
@@ -81,20 +82,17 @@ impl RoundState {
         self.complete.get() >= gsn || self.is_over()
     }
 
-    /// Returns a GSN that is not lower than that of any record inserted so far.
-    fn last(&self) -> Gsn {
-        Gsn::new(self.logs.latest().get() - 1)
-    }
-
     /// Inserts a sync record, into the log `home` if possible, and hardens all logs up to its
-    /// tails. `begun` learns its GSN. The logs need no fences of other threads.
+    /// tails. `begun` learns the GSN up to which it makes them complete. The logs need no fences of
+    /// other threads.
     fn round(&self, home: LogId, begun: impl FnOnce(Gsn)) -> Result<()> {
         let logs = self.logs.all();
-        let mut tails = Vec::with_capacity(logs.len());
-        let inserted = self.logs.synchronize(self.last(), home, &mut tails)?;
-        begun(inserted.gsn);
+        let (inserted, SyncPoint { boundary, tails, .. }) = self.logs.synchronize(home)?;
+        begun(boundary);
         let own = usize::from(inserted.log.get());
-        // A log that has failed takes no record: there are no tails then.
+        // A log that has failed takes no record: there are no tails then. Its own log may have
+        // records of the epoch behind the sync record.
+        let own_last = tails.get(own).map_or(inserted.lsn, |tail| Lsn::new(tail.get() - 1));
         let ends = tails.iter().enumerate().map(|(log, tail)| (log, &*logs[log], *tail));
         let behind = ends.filter(|(log, shared, tail)| *log != own && shared.space.hardened() < *tail);
         let others: Vec<_> = behind.map(|(log, shared, tail)| (log, shared, Lsn::new(tail.get() - 1))).collect();
@@ -105,9 +103,9 @@ impl RoundState {
             // The daemon of that log flushes while this thread flushes its own.
             shared.request(*last).map_err(in_log(*log))?;
         }
-        logs[own].wait(inserted.lsn, Ask::AtOnce).map_err(in_log(own))?;
+        logs[own].wait(own_last, Ask::AtOnce).map_err(in_log(own))?;
         others.iter().try_for_each(|(log, shared, last)| shared.wait(*last, Ask::Requested).map_err(in_log(*log)))?;
-        self.complete.note(inserted.gsn);
+        self.complete.note(boundary);
         Ok(())
     }
 
