@@ -48,10 +48,10 @@ impl WalScheme {
         LogId::new((page.get() % u64::from(self.logs.count())) as u16)
     }
 
-    /// Returns the log for a record about `page` of a transaction with this home. The record that ends
-    /// a transaction may be in another log than its other records, although a checkpoint's table
-    /// lacks a transaction that is over: analysis ignores all records up to the boundary of the
-    /// checkpoint's begin record, and reads all others.
+    /// Returns the log for a record about `page` of a transaction with this home. The record that
+    /// ends a transaction may be in another log than its other records, although a checkpoint's
+    /// table lacks a transaction that is over: analysis ignores all records up to the boundary of
+    /// the checkpoint's begin record, and reads all others.
     #[inline]
     fn route(&self, home: Option<Home>, page: PageId) -> LogId {
         if self.logs.count() == 1 {

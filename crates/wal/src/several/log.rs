@@ -266,8 +266,8 @@ impl Log {
     }
 
     /// Inserts, into several logs, a sync record that carries no other payload. There is space for
-    /// it, beyond the limit of the log if necessary: the log may be unable to shrink before the sync
-    /// record is hardened.
+    /// it, beyond the limit of the log if necessary: the log may be unable to shrink before the
+    /// sync record is hardened.
     ///
     /// # Errors
     /// [`WalError::Full`] when the disk itself has no space, [`WalError::Disk`].
