@@ -14,21 +14,8 @@
 //! record's GSN is not below the floor. Both sides execute a fence between their two steps; without
 //! the fences each could miss the other's first step.
 //!
-//! # Epochs
-//! The clocks of several logs share another floor, which divides time into *epochs*. A thread ends
-//! an epoch ([`end_epoch`]) by raising this floor above a GSN that no record has reached, the
-//! *boundary*. A record whose space is handed out afterwards gets a GSN above the boundary. Records
-//! whose space was handed out before may get up to the boundary: it is chosen so far ahead that
-//! they do not reach it, which the thread checks. So if one record is inserted after another, in
-//! any two logs, it is not in an earlier epoch, whatever their GSNs. The records up to a boundary
-//! are therefore a consistent prefix of all logs, and commits need not advance any clock. (Silo
-//! orders transactions by epochs in the same way: Tu et al., SOSP 2013.)
-//!
-//! Why no record of the old epoch reaches the boundary: the shared floor does not change between
-//! the moment at which the thread reads it and the moment at which it replaces it. So a record gets
-//! its GSN from a record before it in its log, from one in another log that it follows, or from a
-//! floor that was there before. All these GSNs grow from the highest clock by at most the bytes
-//! that all logs together have handed out meanwhile.
+//! All logs share a second floor ([`Epochs`]), which orders records of different logs. Both kinds of
+//! floor apply: the log's own floor serves what concerns this log alone.
 //!
 //! A thread learns the GSN of its record when it fills the record in, which may be long after it
 //! acquired the space. So offsets that have been replaced meanwhile are kept until everything
@@ -38,25 +25,20 @@ use std::collections::VecDeque;
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
-use duramen_types::{Gsn, Lsn, planted};
+use duramen_types::{Gsn, Lsn};
+
+use crate::buffer::epochs::Epochs;
 
 /// Earlier offsets that are kept before some are checked for removal.
 const KEPT: usize = 64;
-
-/// How far the boundary of an epoch lies ahead of all records, in bytes. If more is inserted while
-/// the epoch ends, its end is repeated with twice the distance.
-const AHEAD: u64 = if cfg!(duramen_loom) { 16 } else { 4 << 10 };
-
-/// A floor that several clocks share.
-pub(crate) type CommonFloor = Arc<CachePadded<AtomicU64>>;
 
 /// The clock of a log.
 #[derive(Debug)]
 pub(crate) struct Clock {
     /// No record that gets its space from now on has a lower GSN.
     floor: CachePadded<AtomicU64>,
-    /// The same bound, for all logs that share this floor.
-    common: CommonFloor,
+    /// The floor of all logs.
+    epochs: Arc<Epochs>,
     offset: CachePadded<GsnOffset>,
     /// Earlier offsets, each with the LSN from which it was in force.
     earlier: Mutex<VecDeque<(u64, u64)>>,
@@ -74,12 +56,12 @@ struct GsnOffset {
 
 impl Clock {
     /// Makes the clock of a log that ends at `end` and in which no record may get a GSN below
-    /// `floor`. It shares `common` with the clocks of the other logs.
-    pub(crate) fn new(end: Lsn, floor: Gsn, common: CommonFloor) -> Self {
+    /// `floor`. It shares `epochs` with the clocks of the other logs.
+    pub(crate) fn new(end: Lsn, floor: Gsn, epochs: Arc<Epochs>) -> Self {
         let offset = floor.get().saturating_sub(end.get());
         Self {
             floor: CachePadded::new(AtomicU64::new(floor.get())),
-            common,
+            epochs,
             offset: CachePadded::new(GsnOffset {
                 version: AtomicU64::new(0),
                 from: AtomicU64::new(0),
@@ -87,6 +69,11 @@ impl Clock {
             }),
             earlier: Mutex::new(VecDeque::new()),
         }
+    }
+
+    /// Returns the floor of all logs.
+    pub(crate) fn epochs(&self) -> &Epochs {
+        &self.epochs
     }
 
     /// Ensures that space handed out from now on gets no GSN below `floor`. A read of the log's end
@@ -103,7 +90,7 @@ impl Clock {
     #[inline]
     pub(crate) fn pass(&self, lsn: Lsn, released: impl FnOnce() -> Lsn) {
         fence(Ordering::SeqCst);
-        let floor = self.floor.load(Ordering::Relaxed).max(self.common.load(Ordering::Relaxed));
+        let floor = self.floor.load(Ordering::Relaxed).max(self.epochs.floor(Ordering::Relaxed));
         // Only the holder of the insertion lock writes the offset.
         let offset = self.offset.offset.load(Ordering::Relaxed);
         if lsn.get() + offset < floor {
@@ -165,44 +152,8 @@ impl Clock {
     /// Returns the lowest GSN that a record may get from now on, in a log that ends at `end`.
     pub(crate) fn now(&self, end: Lsn) -> Gsn {
         let (_, offset) = self.offset();
-        let floor = self.floor.load(Ordering::Acquire).max(self.common.load(Ordering::Acquire));
+        let floor = self.floor.load(Ordering::Acquire).max(self.epochs.floor(Ordering::Acquire));
         Gsn::new((end.get() + offset).max(floor))
-    }
-}
-
-/// Ends the epoch of all logs; returns its boundary. `logs` yields the clock of each log, which
-/// share a floor, and a function that returns the log's present end. Records inserted later have
-/// GSNs above the boundary. For each log, all records up to the boundary lie before its place in
-/// `tails`, and all others behind its place in `begun`.
-pub(crate) fn end_epoch<'a, E: Fn() -> Lsn>(
-    logs: impl Iterator<Item = (&'a Clock, E)> + Clone,
-    begun: &mut Vec<Lsn>,
-    tails: &mut Vec<Lsn>,
-) -> Gsn {
-    let (first, _) = logs.clone().next().expect("there is a log");
-    let sum = |ends: &[Lsn]| ends.iter().map(|end| end.get()).sum::<u64>();
-    let mut ahead = AHEAD;
-    loop {
-        let floor = first.common.load(Ordering::Acquire);
-        begun.clear();
-        begun.extend(logs.clone().map(|(_, end)| end()));
-        let highest = logs.clone().zip(&*begun).map(|((clock, _), end)| clock.now(*end).get()).max();
-        let boundary = highest.expect("there is a log").max(floor) + ahead;
-        if planted!(EpochNotEnded) {
-            tails.clone_from(begun);
-            return Gsn::new(boundary);
-        }
-        if first.common.compare_exchange(floor, boundary + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            continue;
-        }
-        // Pairs with the fence in `pass`.
-        fence(Ordering::SeqCst);
-        tails.clear();
-        tails.extend(logs.clone().map(|(_, end)| end()));
-        if sum(tails) - sum(begun) < ahead {
-            return Gsn::new(boundary);
-        }
-        ahead *= 2;
     }
 }
 

@@ -5,6 +5,7 @@
 //! what it has filled; a flush reads what is released. No file here uses the disk.
 
 pub(crate) mod clock;
+pub(crate) mod epochs;
 pub(crate) mod insertion_lock;
 pub(crate) mod positions;
 pub(crate) mod released;

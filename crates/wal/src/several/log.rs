@@ -7,7 +7,7 @@
 //!
 //! # Sync records
 //! A crash may cost one log its last records and spare those of another log. A record that depends
-//! on a lost record must not survive. So time is divided into *epochs* (`clock.rs`): a record is
+//! on a lost record must not survive. So time is divided into *epochs* (`epochs.rs`): a record is
 //! never in an earlier epoch than one that was inserted before it, in any log. A database is
 //! consistent if it has, of each log, exactly the records up to the boundary of one epoch. A *sync
 //! record* makes such a boundary known after a crash. The thread that inserts it ends the epoch. It
@@ -39,6 +39,7 @@ use duramen_sync::{Arc, References};
 use duramen_types::{Gsn, LogAddress, LogId, Lsn, planted};
 
 use crate::address::{FIRST_LSN, Inserted};
+use crate::buffer::epochs::EpochEnd;
 use crate::device::nvm::ring::NvmRing;
 use crate::error::{Result, WalError};
 use crate::format::header::most_record_bytes;
@@ -54,7 +55,7 @@ use crate::several::commit_rounds::CommitRounds;
 use crate::several::durable_gsn::{DurableGsn, GsnIndex, next};
 use crate::several::hardened::{Hardened, Request};
 use crate::several::hold::LogHold;
-use crate::several::log_set::{LogSet, SyncPoint};
+use crate::several::log_set::LogSet;
 use crate::several::merge::MergedScanner;
 use crate::several::read_back::ReadBack;
 use crate::stats::{Extent, WalStats};
@@ -114,7 +115,7 @@ impl Log {
         if let Some(home) = disk.directory() {
             options.check_places(&home, &[])?;
         }
-        let common = Common::new(options, Gsn::new(FIRST_LSN.get()))?;
+        let common = Common::new(options, Gsn::new(FIRST_LSN.get()), u64::from(options.logs) * FIRST_LSN.get())?;
         let home = OpenFiles::of(Arc::clone(disk));
         let create = |log| {
             let identity = Identity::one_of(database, log, options.logs);
@@ -208,15 +209,15 @@ impl Log {
     /// receives, for each log, a position behind which all records above the boundary lie; with one
     /// log, and in `log`, it is the position of the record.
     pub fn insert_sync_record(&self, log: LogId, record: NewRecord<'_>, begun: &mut Vec<Lsn>) -> Inserted {
-        let mut point = SyncPoint::default();
+        let mut epoch = EpochEnd::default();
         let inserted = match &self.several {
             None => self.insert(log, record),
-            Some(_) => self.log_set.insert(log, record, Some(&mut point)),
+            Some(_) => self.log_set.insert(log, record, Some(&mut epoch)),
         };
         // A log that has failed takes no record.
-        point.begun.resize(self.streams.len(), FIRST_LSN);
-        point.begun[usize::from(log.get())] = inserted.lsn;
-        begun.append(&mut point.begun);
+        epoch.begun.resize(self.streams.len(), FIRST_LSN);
+        epoch.begun[usize::from(log.get())] = inserted.lsn;
+        begun.append(&mut epoch.begun);
         inserted
     }
 

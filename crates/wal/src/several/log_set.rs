@@ -5,7 +5,8 @@ use duramen_sync::{Arc, CachePadded, Mutex};
 use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId, planted};
 
 use crate::address::Inserted;
-use crate::buffer::clock::{Clock, end_epoch};
+use crate::buffer::clock::Clock;
+use crate::buffer::epochs::EpochEnd;
 use crate::buffer::positions::Space;
 use crate::error::{Result, WalError};
 use crate::format::header::most_record_bytes;
@@ -31,17 +32,6 @@ pub(crate) struct LogSet {
     pub(crate) reservation: LogReservation,
     /// The unused part of the space reserved for sync records.
     reserved: Mutex<u64>,
-}
-
-/// What a sync record states. Empty if its log has failed.
-#[derive(Debug, Default)]
-pub(crate) struct SyncPoint {
-    /// The boundary of the epoch that the sync record has ended.
-    pub(crate) boundary: Gsn,
-    /// For each log, a position before all records above the boundary.
-    pub(crate) begun: Vec<Lsn>,
-    /// For each log, a position behind all records up to the boundary.
-    pub(crate) tails: Vec<Lsn>,
 }
 
 impl LogSet {
@@ -105,20 +95,20 @@ impl LogSet {
         }
     }
 
-    /// Inserts a record, which is a sync record if the caller passes a `point`.
-    pub(crate) fn insert(&self, log: LogId, mut record: NewRecord<'_>, point: Option<&mut SyncPoint>) -> Inserted {
+    /// Inserts a record, which is a sync record if the caller passes an `epoch`.
+    pub(crate) fn insert(&self, log: LogId, mut record: NewRecord<'_>, epoch: Option<&mut EpochEnd>) -> Inserted {
         assert!(record.flags & FLAG_SYNCHRONIZES == 0, "the flag is the log's own");
         let number = usize::from(log.get());
         if !planted!(PageTimeIgnored) && self.now(number) <= record.after {
             self.clock(number).raise(next(record.after));
         }
         let shared = &self.shared[number];
-        let (lsn, end, gsn) = match point {
+        let (lsn, end, gsn) = match epoch {
             None => shared.insert_in_time(record, 0, |_, _| {}),
-            Some(point) => {
+            Some(epoch) => {
                 self.sync_records.fetch_add(1, Ordering::Relaxed);
                 record.flags |= FLAG_SYNCHRONIZES;
-                shared.insert_in_time(record, self.tail(), |_, bytes| self.end_epoch(bytes, point))
+                shared.insert_in_time(record, self.tail(), |_, bytes| *epoch = self.end_epoch(number, bytes))
             }
         };
         assert!(gsn > record.after || planted!(PageTimeIgnored), "a change comes after what it changes");
@@ -126,15 +116,15 @@ impl LogSet {
         Inserted { log, lsn, end, gsn }
     }
 
-    /// Ends the epoch, and notes its boundary and the tails. Takes no lock, because the caller may
-    /// hold the insertion lock of its own log.
-    fn end_epoch(&self, bytes: &mut [u8], point: &mut SyncPoint) {
-        let logs = (0..self.shared.len()).map(|log| (self.clock(log), move || self.space(log).end()));
-        point.boundary = end_epoch(logs, &mut point.begun, &mut point.tails);
-        let numbers = std::iter::once(point.boundary.get()).chain(point.tails.iter().map(|tail| tail.get()));
+    /// Ends the epoch, and states its boundary and the tails in `bytes`. The caller may hold the
+    /// insertion lock of its own log.
+    fn end_epoch(&self, own: usize, bytes: &mut [u8]) -> EpochEnd {
+        let epoch = self.clock(own).epochs().end(|| self.shared.iter().map(|log| log.space.end()));
+        let numbers = std::iter::once(epoch.boundary.get()).chain(epoch.tails.iter().map(|tail| tail.get()));
         for (field, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());
         }
+        epoch
     }
 
     /// Adds the record to the GSN index if an entry is due.
@@ -165,7 +155,7 @@ impl LogSet {
     /// log `home` if it has space, or else into the first log. That log has reserved space for sync
     /// records, or may exceed its limit: it cannot shrink until pages are written and commits are
     /// acknowledged.
-    pub(crate) fn synchronize(&self, home: LogId) -> Result<(Inserted, SyncPoint)> {
+    pub(crate) fn synchronize(&self, home: LogId) -> Result<(Inserted, EpochEnd)> {
         let bytes = most_record_bytes(self.tail()) as u64;
         let shared = &self.shared[usize::from(home.get())];
         if home != LOG_OF_SYNC_RECORDS && shared.reserve(bytes).is_ok() {
@@ -196,13 +186,13 @@ impl LogSet {
         Ok(synchronized)
     }
 
-    fn insert_sync_record(&self, log: LogId) -> (Inserted, SyncPoint) {
+    fn insert_sync_record(&self, log: LogId) -> (Inserted, EpochEnd) {
         let kind = self.shared[0].options.sync_record_kind;
         let (txn, page, prev) = (TxnId::ZERO, PageId::ZERO, LogAddress::ZERO);
         let record = NewRecord { kind, flags: 0, txn, page, prev, after: Gsn::ZERO, payload: &[] };
-        let mut point = SyncPoint::default();
-        let inserted = self.insert(log, record, Some(&mut point));
-        (inserted, point)
+        let mut epoch = EpochEnd::default();
+        let inserted = self.insert(log, record, Some(&mut epoch));
+        (inserted, epoch)
     }
 
     /// Reserves disk space in the log that takes sync records.

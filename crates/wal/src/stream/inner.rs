@@ -7,7 +7,8 @@ use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, OnceLock, thread};
 use duramen_types::{Gsn, LogAddress, Lsn, PageId, TxnId, planted};
 
-use crate::buffer::clock::{Clock, CommonFloor};
+use crate::buffer::clock::Clock;
+use crate::buffer::epochs::Epochs;
 use crate::buffer::positions::Space;
 use crate::buffer::ring::Ring;
 use crate::device::nvm::open::{FoundRing, limits};
@@ -67,25 +68,25 @@ pub(crate) struct Common {
     passive: Option<Arc<Passive>>,
     /// Present if the log is archived.
     archive: Option<Arc<ArchiveInUse>>,
-    /// With several streams: the GSN below which no further record may get its GSN, and the floor
-    /// that their clocks share.
-    clocks: Option<(Gsn, CommonFloor)>,
+    /// With several streams: the GSN below which no further record may get its GSN, and their
+    /// epochs.
+    clocks: Option<(Gsn, Arc<Epochs>)>,
 }
 
 impl Common {
-    /// Creates the common state of streams with these options. Their further records may not get
-    /// GSNs below `floor`.
-    pub(crate) fn new(options: &WalOptions, floor: Gsn) -> Result<Self> {
+    /// Creates the common state of streams with these options, whose ends sum up to `bytes`. Their
+    /// further records may not get GSNs below `floor`.
+    pub(crate) fn new(options: &WalOptions, floor: Gsn, bytes: u64) -> Result<Self> {
         let are_several = options.logs > 1;
         let passive = Passive::of(options, !are_several);
         let archive = options.archive.as_ref().map(Archive::take).transpose()?;
-        let clocks = are_several.then(|| (floor, CommonFloor::default()));
+        let clocks = are_several.then(|| (floor, Arc::new(Epochs::new(floor, bytes))));
         Ok(Self { passive, archive, clocks })
     }
 
     /// Returns the clock of a stream that ends at `end`, if it needs one.
     fn clock(&self, end: Lsn) -> Option<Clock> {
-        self.clocks.as_ref().map(|(floor, common)| Clock::new(end, *floor, Arc::clone(common)))
+        self.clocks.as_ref().map(|(floor, epochs)| Clock::new(end, *floor, Arc::clone(epochs)))
     }
 }
 

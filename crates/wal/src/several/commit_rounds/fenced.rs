@@ -40,13 +40,13 @@ use duramen_sync::thread::{self, Parker};
 use duramen_sync::{Arc, Backoff, CachePadded, Mutex};
 use duramen_types::{Gsn, LogId, Lsn, planted};
 
+use crate::buffer::epochs::EpochEnd;
 use crate::buffer::positions::Hardening;
 use crate::device::nvm::passive::{Behind, Passive};
 use crate::error::Result;
 use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::WorkSignal;
 use crate::several::commit_rounds::RoundState;
-use crate::several::log_set::SyncPoint;
 use crate::stats::WalStats;
 use crate::wake_event::WakeEvent;
 
@@ -142,9 +142,17 @@ impl FencedRounds {
         }
     }
 
-    /// Returns whether records are durable when they are released.
-    pub(super) fn needs_no_fences(&self) -> bool {
-        self.state.logs.space(0).hardening() == Hardening::Released
+    /// Returns whether the calling thread may have a round of its own: if that needs no fences of
+    /// other threads, because records are durable when they are released, and no round has been
+    /// checked just now.
+    pub(super) fn is_quiet(&self) -> bool {
+        let now = Instant::now();
+        let is_quiet = self.state.logs.space(0).hardening() == Hardening::Released
+            && now.nanos() >= self.next_look.load(Ordering::Relaxed);
+        if is_quiet {
+            self.next_look.store(now.after(BETWEEN_LOOKS).nanos(), Ordering::Relaxed);
+        }
+        is_quiet
     }
 
     /// Ends all waiting.
@@ -242,7 +250,7 @@ impl FencedRounds {
     }
 
     fn begin(&self) -> Result<CommitRound> {
-        let (_, SyncPoint { boundary, mut tails, .. }) = self.state.logs.synchronize(LogId::ZERO)?;
+        let (_, EpochEnd { boundary, mut tails, .. }) = self.state.logs.synchronize(LogId::ZERO)?;
         self.fence();
         // A log that has failed takes no record.
         tails.resize(self.state.logs.all().len(), Lsn::MAX);

@@ -3,7 +3,8 @@
 
 use super::*;
 
-use crate::buffer::clock::{Clock, CommonFloor, end_epoch};
+use crate::buffer::clock::Clock;
+use crate::buffer::epochs::{EpochEnd, Epochs};
 use crate::several::durable_gsn::DurableGsn;
 use duramen_sync::thread;
 use duramen_types::Lsn;
@@ -20,8 +21,8 @@ struct Two {
 
 impl Two {
     fn new() -> Self {
-        let common = CommonFloor::default();
-        let clock = || Clock::new(Lsn::new(RECORD), Gsn::new(RECORD), Arc::clone(&common));
+        let epochs = Arc::new(Epochs::new(Gsn::new(RECORD), 2 * RECORD));
+        let clock = || Clock::new(Lsn::new(RECORD), Gsn::new(RECORD), Arc::clone(&epochs));
         let positions = || [AtomicU64::new(RECORD), AtomicU64::new(RECORD)];
         let complete = DurableGsn::new(Gsn::ZERO);
         Self { clocks: [clock(), clock()], ends: positions(), hardened: positions(), complete }
@@ -37,12 +38,8 @@ impl Two {
 
     fn round(&self, log: usize) -> Gsn {
         self.insert(log);
-        let mut tails = Vec::new();
-        let logs = [0, 1].into_iter().map(|log| {
-            let end = &self.ends[log];
-            (&self.clocks[log], move || Lsn::new(end.load(Ordering::Acquire)))
-        });
-        let boundary = end_epoch(logs, &mut Vec::new(), &mut tails);
+        let ends = || self.ends.iter().map(|end| Lsn::new(end.load(Ordering::Acquire)));
+        let EpochEnd { boundary, tails, .. } = self.clocks[log].epochs().end(ends);
         for (hardened, tail) in self.hardened.iter().zip(tails) {
             hardened.fetch_max(tail.get(), Ordering::AcqRel);
         }

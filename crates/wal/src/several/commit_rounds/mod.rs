@@ -4,7 +4,7 @@
 //! makes the logs complete up to their commits.
 //!
 //! 1. The round inserts a sync record ([`crate::several::log_set`]), which ends the
-//!    [epoch](crate::buffer::clock) of all logs. The sync record notes the boundary of the epoch,
+//!    [epoch](crate::buffer::epochs) of all logs. The sync record notes the boundary of the epoch,
 //!    which is above the GSNs of all records so far, and the end of each log, its *tail*. In every
 //!    log, all records up to the boundary lie before the tail.
 //! 2. The round waits until each log is hardened up to its tail, which includes the sync record.
@@ -25,6 +25,7 @@ use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, CachePadded, Mutex};
 use duramen_types::{Gsn, LogId, Lsn, planted};
 
+use crate::buffer::epochs::EpochEnd;
 use crate::buffer::positions::Hardening;
 use crate::error::{Result, WalError};
 use crate::group_commit::requests::Ask;
@@ -32,7 +33,7 @@ use crate::group_commit::wake::Wake;
 use crate::several::commit_rounds::fenced::FencedRounds;
 use crate::several::commit_rounds::flushed::FlushedRounds;
 use crate::several::durable_gsn::DurableGsn;
-use crate::several::log_set::{LogSet, SyncPoint};
+use crate::several::log_set::LogSet;
 use crate::stats::WalStats;
 use crate::stream::part::Hardens;
 
@@ -87,7 +88,7 @@ impl RoundState {
     /// other threads.
     fn round(&self, home: LogId, begun: impl FnOnce(Gsn)) -> Result<()> {
         let logs = self.logs.all();
-        let (inserted, SyncPoint { boundary, tails, .. }) = self.logs.synchronize(home)?;
+        let (inserted, EpochEnd { boundary, tails, .. }) = self.logs.synchronize(home)?;
         begun(boundary);
         let own = usize::from(inserted.log.get());
         // A log that has failed takes no record: there are no tails then. Its own log may have
@@ -200,7 +201,7 @@ impl CommitRounds {
     fn go_alone(&self, ask: Ask) -> Option<Alone<'_>> {
         let may_go = match &self.by {
             HardenBy::Flushes(flushed) => flushed.is_quiet(),
-            HardenBy::Fences(fenced) => fenced.needs_no_fences(),
+            HardenBy::Fences(fenced) => fenced.is_quiet(),
         };
         // Several threads may find this at the same time: then there are a few more.
         if !may_go || self.state.is_over() || self.alone.now.load(Ordering::Relaxed) >= MOST_ALONE {
