@@ -277,6 +277,11 @@ impl Maintenance for Engine {
         self.new_checkpoint().map_or(Ok(()), |checkpoint| checkpoint.take())
     }
 
+    fn checkpoint_if_due(&self) -> Result<()> {
+        self.sweep();
+        self.new_checkpoint().map_or(Ok(()), |checkpoint| checkpoint.take_if_due())
+    }
+
     fn checkpoint_to_free_log(&self) -> Result<()> {
         let _ = self.finish_redo(&AtomicBool::new(false));
         self.new_checkpoint().map_or(Ok(()), |checkpoint| checkpoint.take_of_clean_pages())

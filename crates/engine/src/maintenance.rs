@@ -15,6 +15,9 @@ pub(crate) trait Maintenance: Send + Sync {
     /// checkpoint.
     fn checkpoint(&self) -> Result<()>;
 
+    /// Takes a checkpoint as [`Maintenance::checkpoint`] does, if the log has grown enough.
+    fn checkpoint_if_due(&self) -> Result<()>;
+
     /// Takes a checkpoint after writing every dirty page out, so that the log can be recycled. A
     /// page that cannot be redone is reported to the operation that needs this page, not by this
     /// call.

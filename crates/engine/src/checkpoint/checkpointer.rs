@@ -6,14 +6,17 @@ use duramen_sync::{Arc, Mutex, MutexGuard, Weak};
 use duramen_types::Gsn;
 
 use crate::maintenance::Maintenance;
+use crate::scheme::LogService;
 
 /// Decides when a checkpoint is due, and takes one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpointer {
     /// Locked while a checkpoint is taken. Holds the log space reserved for the next one, in bytes.
     running: Mutex<u64>,
-    /// The next checkpoint is due when the log reaches this GSN.
+    /// The log has not grown enough for the next checkpoint before it reaches this GSN.
     due: AtomicU64,
+    /// The bytes that have to be behind this GSN for the next checkpoint.
+    awaited: Mutex<(Gsn, u64)>,
     parker: Arc<Parker>,
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -32,7 +35,7 @@ impl Checkpointer {
                 let Some(maintenance) = maintenance.upgrade() else { return };
                 // A failed disk has put the database out of service; a full log is reported to the
                 // writers.
-                let _ = maintenance.checkpoint();
+                let _ = maintenance.checkpoint_if_due();
             }
         })?;
         *self.thread.lock() = Some(thread);
@@ -49,7 +52,7 @@ impl Checkpointer {
         }
     }
 
-    /// Wakes the thread if the log has grown enough.
+    /// Wakes the thread if the log may have grown enough.
     #[inline]
     pub(crate) fn wake_if_due(&self, end: Gsn) {
         let due = self.due.load(Ordering::Relaxed);
@@ -58,9 +61,22 @@ impl Checkpointer {
         }
     }
 
-    /// Makes the next checkpoint due when the log reaches `due`.
-    pub(super) fn set_due(&self, due: Gsn) {
-        self.due.store(due.get(), Ordering::Relaxed);
+    /// Makes the next checkpoint due when there are so many `bytes` behind `end`, the end of the
+    /// log.
+    pub(super) fn set_due(&self, end: Gsn, bytes: u64) {
+        *self.awaited.lock() = (end, bytes);
+        self.due.store(end.get().saturating_add(bytes), Ordering::Relaxed);
+    }
+
+    /// Returns whether a checkpoint is due. With several logs, GSNs grow faster than any log; then
+    /// the log has to grow further.
+    pub(super) fn is_due(&self, log: &dyn LogService) -> bool {
+        let (from, bytes) = *self.awaited.lock();
+        let missing = bytes.saturating_sub(log.bytes_from(from));
+        if missing > 0 {
+            self.due.store(log.end().get().saturating_add(missing), Ordering::Relaxed);
+        }
+        missing == 0
     }
 
     /// Makes the caller the only thread that takes a checkpoint. Returns the log space that is

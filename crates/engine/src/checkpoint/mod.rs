@@ -63,6 +63,11 @@ impl Checkpoint<'_> {
         self.take_one(&mut standing, latest)
     }
 
+    /// Does what [`Checkpoint::take`] does if the log has grown enough.
+    pub(crate) fn take_if_due(&self) -> Result<()> {
+        if self.checkpointer.is_due(self.log) { self.take() } else { Ok(()) }
+    }
+
     /// Takes the checkpoint that ends an opening. The pages that recovery has made dirty are
     /// written by the next one, which the first transaction that writes makes due: transactions do
     /// not wait for them. If the log is long already, the pages are written first, so that it does
@@ -77,7 +82,7 @@ impl Checkpoint<'_> {
         let are_written_first = self.log.bytes_from(redo) > long;
         self.take_one(&mut standing, if are_written_first { self.log.end() } else { Gsn::ZERO })?;
         if !self.pages_to_redo().is_empty() {
-            self.checkpointer.set_due(Gsn::ZERO);
+            self.checkpointer.set_due(Gsn::ZERO, 0);
         }
         Ok(())
     }
@@ -94,7 +99,8 @@ impl Checkpoint<'_> {
         let begun = self.log.end();
         let taken = self.take_in_reservation(standing, flush_before);
         let Control { redo, logs, .. } = self.control.lock().control;
-        self.checkpointer.set_due(self.pace.next_due(redo, begun, self.log.end(), u64::from(logs.count)));
+        let (left, growth) = (self.log.bytes_from(redo), self.log.bytes_from(begun));
+        self.checkpointer.set_due(self.log.end(), self.pace.bytes_to_next(left, growth, u64::from(logs.count)));
         // While no other thread can begin a checkpoint.
         taken.map_err(|error| self.failures.note(error))
     }

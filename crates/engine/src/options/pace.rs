@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use duramen_types::Gsn;
-
 /// The log that recovery is assumed to read and redo in a second, in bytes. `docs/recovery.md` has
 /// measurements; two threads are mostly faster than this.
 const RECOVERED_PER_SECOND: u64 = 192 << 20;
@@ -36,18 +34,16 @@ impl Pace {
         }
     }
 
-    /// Returns the position in `logs` logs at which the next checkpoint is due. Recovery would
-    /// begin at `redo` now; the last checkpoint lasted while the log grew from `begun` to `end`.
-    ///
-    /// GSNs grow with the bytes of the busiest log; the others may grow as much.
-    pub(crate) fn next_due(self, redo: Gsn, begun: Gsn, end: Gsn, logs: u64) -> Gsn {
+    /// Returns the bytes by which the busiest of `logs` logs grows until the next checkpoint is
+    /// due. Recovery would read the last `left` bytes of it now, and it grew by `growth` bytes
+    /// during the last checkpoint. The other logs may grow as much.
+    pub(crate) fn bytes_to_next(self, left: u64, growth: u64, logs: u64) -> u64 {
         let per_log = self.interval().div_ceil(logs);
-        let Self::Leaves(_) = self else { return Gsn::new(end.get().saturating_add(per_log)) };
+        let Self::Leaves(_) = self else { return per_log };
         // The log that recovery would read grows until the next checkpoint has ended, too.
-        let growth = end.get().saturating_sub(begun.get());
-        let wanted = redo.get().saturating_add(per_log.saturating_mul(2)).saturating_sub(growth);
+        let wanted = per_log.saturating_mul(2).saturating_sub(left).saturating_sub(growth);
         // A disk that is too slow for the load must not be kept busy with checkpoints alone.
-        Gsn::new(wanted.max(end.get().saturating_add(per_log / 4)))
+        wanted.max(per_log / 4)
     }
 }
 
@@ -59,23 +55,19 @@ mod tests {
     fn a_crash_leaves_what_the_target_allows() {
         let pace = Pace::within(Duration::from_secs(1), 1 << 30);
         assert_eq!((pace, pace.interval()), (Pace::Leaves(192 << 20), 96 << 20));
-        let due = |redo: u64, begun: u64, end: u64, logs| {
-            let at = |mib| Gsn::new(mib << 20);
-            pace.next_due(at(redo), at(begun), at(end), logs).get() >> 20
-        };
-        assert_eq!(due(1000, 1000, 1000, 1), 1192, "nothing is left to redo: two intervals");
-        assert_eq!(due(1000, 1100, 1120, 1), 1172, "as much less as a checkpoint lasts");
-        assert_eq!(due(1000, 1200, 1300, 1), 1324, "a quarter of an interval, whatever is left");
-        assert_eq!(due(1000, 1000, 1000, 4), 1048, "four logs grow as much together");
-        assert_eq!(Pace::Every(5).next_due(Gsn::new(1), Gsn::new(7), Gsn::new(9), 2), Gsn::new(12));
+        let due = |left: u64, growth: u64, logs| pace.bytes_to_next(left << 20, growth << 20, logs) >> 20;
+        assert_eq!(due(0, 0, 1), 192, "nothing is left to redo: two intervals");
+        assert_eq!(due(120, 20, 1), 52, "as much less as a checkpoint lasts");
+        assert_eq!(due(300, 100, 1), 24, "a quarter of an interval, whatever is left");
+        assert_eq!(due(0, 0, 4), 48, "four logs grow as much together");
+        assert_eq!(Pace::Every(5).bytes_to_next(8, 2, 2), 3);
     }
 
     #[test]
     fn extreme_paces_overflow_nothing() {
         let within = |target| Pace::within(target, u64::MAX);
         for pace in [within(Duration::MAX), Pace::Every(u64::MAX), within(Duration::ZERO)] {
-            let end = Gsn::new(1 << 40);
-            assert!(pace.next_due(Gsn::new(1 << 39), end, end, 1) >= end);
+            pace.bytes_to_next(1 << 39, u64::MAX, 1);
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn epochs() -> Arc<Epochs> {
-    Arc::new(Epochs::new(Gsn::ZERO, 0))
+    Arc::new(Epochs::new(Gsn::ZERO))
 }
 
 #[test]

@@ -11,12 +11,12 @@
 //! # Where the boundary is
 //! A record gets its GSN from the record before it in its log, from a record in another log that it
 //! follows, or from the floor. So the highest GSN grows by at most the bytes that all logs together
-//! have handed out: no record is above the floor plus the bytes handed out since the floor was
-//! raised. The thread reads the ends of the logs, puts the boundary a distance ahead of that limit,
-//! raises the floor, and reads the ends again. If more bytes than the distance have been handed out
-//! in between, a record of the old epoch may have passed the boundary. The thread then ends the
-//! next epoch, too, with twice the distance. The ends that it has read last are the *tails*: every
-//! record up to the boundary lies before them (see the header of `clock.rs`).
+//! hand out. The thread reads the ends and the clocks of all logs, puts the boundary a distance
+//! ahead of the highest clock, raises the floor, and reads the ends again. If more bytes than the
+//! distance have been handed out in between, a record of the old epoch may have passed the
+//! boundary. The thread then ends the next epoch, too, with twice the distance. The ends that it
+//! has read last are the *tails*: every record up to the boundary lies before them (see the header
+//! of `clock.rs`).
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{CachePadded, Mutex};
@@ -30,16 +30,9 @@ const AHEAD: u64 = if cfg!(duramen_loom) { 16 } else { 4 << 10 };
 pub(crate) struct Epochs {
     /// No record that gets its space from now on has a lower GSN.
     floor: CachePadded<AtomicU64>,
-    /// The right to raise the floor. A leaf: its holder waits for nothing.
-    last: CachePadded<Mutex<Last>>,
-}
-
-/// The end of the last epoch.
-#[derive(Debug)]
-struct Last {
-    /// The sum of the ends of all logs, read before the floor was raised.
-    bytes: u64,
-    ahead: u64,
+    /// The right to raise the floor, and the distance of the next boundary. A leaf: its holder waits
+    /// for nothing.
+    ahead: CachePadded<Mutex<u64>>,
 }
 
 /// The end of an epoch. Empty if the log of its sync record has failed.
@@ -54,13 +47,9 @@ pub(crate) struct EpochEnd {
 }
 
 impl Epochs {
-    /// Begins the first epoch, in which no record gets a GSN below `floor`, for logs whose ends sum
-    /// up to `bytes`.
-    pub(crate) fn new(floor: Gsn, bytes: u64) -> Self {
-        Self {
-            floor: CachePadded::new(AtomicU64::new(floor.get())),
-            last: CachePadded::new(Mutex::new(Last { bytes, ahead: AHEAD })),
-        }
+    /// Begins the first epoch, in which no record gets a GSN below `floor`.
+    pub(crate) fn new(floor: Gsn) -> Self {
+        Self { floor: CachePadded::new(AtomicU64::new(floor.get())), ahead: CachePadded::new(Mutex::new(AHEAD)) }
     }
 
     /// Returns the floor.
@@ -69,16 +58,20 @@ impl Epochs {
         self.floor.load(ordering)
     }
 
-    /// Ends the present epoch. `ends` yields the present end of each log.
-    pub(crate) fn end<I: Iterator<Item = Lsn>>(&self, mut ends: impl FnMut() -> I) -> EpochEnd {
-        let sum = |ends: &[Lsn]| ends.iter().map(|end| end.get()).sum::<u64>();
+    /// Ends the present epoch. `ends` yields the present end of each log. `now` returns, for each
+    /// log, the lowest GSN that a record may get at this end.
+    pub(crate) fn end<I: Iterator<Item = Lsn>>(
+        &self,
+        mut ends: impl FnMut() -> I,
+        now: impl Fn(usize, Lsn) -> Gsn,
+    ) -> EpochEnd {
         let mut end = EpochEnd::default();
-        let mut last = self.last.lock();
+        let mut ahead = self.ahead.lock();
         loop {
             end.begun.clear();
             end.begun.extend(ends());
-            let begun = sum(&end.begun);
-            let boundary = self.floor.load(Ordering::Relaxed) + (begun - last.bytes) + last.ahead;
+            let clocks = end.begun.iter().enumerate().map(|(log, end)| now(log, *end).get());
+            let boundary = clocks.fold(self.floor(Ordering::Relaxed), u64::max) + *ahead;
             end.boundary = Gsn::new(boundary);
             if !planted!(EpochNotEnded) {
                 self.floor.store(boundary + 1, Ordering::Release);
@@ -87,15 +80,14 @@ impl Epochs {
             fence(Ordering::SeqCst);
             end.tails.clear();
             end.tails.extend(ends());
-            last.bytes = begun;
-            let passed = sum(&end.tails) - begun;
-            if passed < last.ahead {
-                if passed < last.ahead / 8 {
-                    last.ahead = AHEAD.max(last.ahead / 2);
+            let passed: u64 = end.tails.iter().zip(&end.begun).map(|(tail, begun)| tail.get() - begun.get()).sum();
+            if passed < *ahead {
+                if passed < *ahead / 8 {
+                    *ahead = AHEAD.max(*ahead / 2);
                 }
                 return end;
             }
-            last.ahead *= 2;
+            *ahead *= 2;
         }
     }
 }

@@ -13,7 +13,7 @@ const START: u64 = 8;
 
 impl Two {
     fn new() -> Arc<Self> {
-        let epochs = Arc::new(Epochs::new(Gsn::new(START), 2 * START));
+        let epochs = Arc::new(Epochs::new(Gsn::new(START)));
         let log = || (Clock::new(Lsn::new(START), Gsn::new(START), Arc::clone(&epochs)), AtomicU64::new(START));
         let logs = [log(), log()];
         Arc::new(Self { epochs, logs })
@@ -29,7 +29,8 @@ impl Two {
     }
 
     fn end_epoch(&self) -> EpochEnd {
-        self.epochs.end(|| self.logs.iter().map(|(_, end)| Lsn::new(end.load(Ordering::Acquire))))
+        let ends = || self.logs.iter().map(|(_, end)| Lsn::new(end.load(Ordering::Acquire)));
+        self.epochs.end(ends, |log, end| self.logs[log].0.now(end))
     }
 }
 
@@ -57,7 +58,7 @@ fn an_epoch_that_is_overrun_ends_further_ahead() {
     let two = Two::new();
     let ends = || [0, 1].map(|log| Lsn::new(two.logs[log].1.load(Ordering::Acquire))).into_iter();
     let (mut reads, mut passed) = (0, Gsn::ZERO);
-    let end = two.epochs.end(|| {
+    let ends = || {
         reads += 1;
         let ends = ends();
         if reads == 1 {
@@ -66,7 +67,8 @@ fn an_epoch_that_is_overrun_ends_further_ahead() {
             passed = two.insert(0, 8).1;
         }
         ends
-    });
+    };
+    let end = two.epochs.end(ends, |_, end| Gsn::new(end.get()));
     assert!(reads > 2 && end.boundary >= passed, "{reads} reads, {passed}, {end:?}");
     assert!(two.insert(1, 8).1 > end.boundary);
 }

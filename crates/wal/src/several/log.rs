@@ -115,7 +115,7 @@ impl Log {
         if let Some(home) = disk.directory() {
             options.check_places(&home, &[])?;
         }
-        let common = Common::new(options, Gsn::new(FIRST_LSN.get()), u64::from(options.logs) * FIRST_LSN.get())?;
+        let common = Common::new(options, Gsn::new(FIRST_LSN.get()))?;
         let home = OpenFiles::of(Arc::clone(disk));
         let create = |log| {
             let identity = Identity::one_of(database, log, options.logs);

@@ -208,8 +208,7 @@ impl FoundLog {
     pub fn open(self) -> Result<Log> {
         let is_cut = self.cut().is_some();
         let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
-        let ends = self.logs.iter().map(|log| log.cut.get()).sum();
-        let common = Common::new(&self.options, next(last), ends)?;
+        let common = Common::new(&self.options, next(last))?;
         let (mut streams, mut gsn_index) = (Vec::new(), Vec::new());
         for (number, log) in self.logs.into_iter().enumerate() {
             let mut kept = log.gsn_index.clone();

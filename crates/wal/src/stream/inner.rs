@@ -74,13 +74,13 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Creates the common state of streams with these options, whose ends sum up to `bytes`. Their
-    /// further records may not get GSNs below `floor`.
-    pub(crate) fn new(options: &WalOptions, floor: Gsn, bytes: u64) -> Result<Self> {
+    /// Creates the common state of streams with these options. Their further records may not get
+    /// GSNs below `floor`.
+    pub(crate) fn new(options: &WalOptions, floor: Gsn) -> Result<Self> {
         let are_several = options.logs > 1;
         let passive = Passive::of(options, !are_several);
         let archive = options.archive.as_ref().map(Archive::take).transpose()?;
-        let clocks = are_several.then(|| (floor, Arc::new(Epochs::new(floor, bytes))));
+        let clocks = are_several.then(|| (floor, Arc::new(Epochs::new(floor))));
         Ok(Self { passive, archive, clocks })
     }
 

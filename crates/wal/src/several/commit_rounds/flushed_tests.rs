@@ -21,7 +21,7 @@ struct Two {
 
 impl Two {
     fn new() -> Self {
-        let epochs = Arc::new(Epochs::new(Gsn::new(RECORD), 2 * RECORD));
+        let epochs = Arc::new(Epochs::new(Gsn::new(RECORD)));
         let clock = || Clock::new(Lsn::new(RECORD), Gsn::new(RECORD), Arc::clone(&epochs));
         let positions = || [AtomicU64::new(RECORD), AtomicU64::new(RECORD)];
         let complete = DurableGsn::new(Gsn::ZERO);
@@ -39,7 +39,8 @@ impl Two {
     fn round(&self, log: usize) -> Gsn {
         self.insert(log);
         let ends = || self.ends.iter().map(|end| Lsn::new(end.load(Ordering::Acquire)));
-        let EpochEnd { boundary, tails, .. } = self.clocks[log].epochs().end(ends);
+        let EpochEnd { boundary, tails, .. } =
+            self.clocks[log].epochs().end(ends, |log, end| self.clocks[log].now(end));
         for (hardened, tail) in self.hardened.iter().zip(tails) {
             hardened.fetch_max(tail.get(), Ordering::AcqRel);
         }

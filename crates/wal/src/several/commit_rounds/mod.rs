@@ -198,7 +198,7 @@ impl CommitRounds {
     }
 
     /// Returns the right to a round of the calling thread's own, if few threads wait for commits.
-    fn go_alone(&self, ask: Ask) -> Option<Alone<'_>> {
+    fn go_alone(&self, is_requested: bool) -> Option<Alone<'_>> {
         let may_go = match &self.by {
             HardenBy::Flushes(flushed) => flushed.is_quiet(),
             HardenBy::Fences(fenced) => fenced.is_quiet(),
@@ -209,14 +209,15 @@ impl CommitRounds {
         }
         self.alone.now.fetch_add(1, Ordering::Relaxed);
         self.alone.waits.fetch_add(1, Ordering::Relaxed);
-        self.alone.requests.fetch_add(u64::from(matches!(ask, Ask::Grouped | Ask::AtOnce)), Ordering::Relaxed);
+        self.alone.requests.fetch_add(u64::from(!is_requested), Ordering::Relaxed);
         Some(Alone(&self.alone.now))
     }
 
     /// Blocks until waiting for `gsn` is over, and returns the outcome. A round that this thread
     /// begins puts its sync record into the log `home`.
     pub(crate) fn wait_from(&self, home: LogId, gsn: Gsn, ask: Ask) -> Result<()> {
-        if let Some(_alone) = self.go_alone(ask) {
+        let is_requested = matches!(ask, Ask::Requested | Ask::SelfFlushing);
+        if let Some(_alone) = self.go_alone(is_requested) {
             let outcome = self.state.round(home, |_| ());
             // A commit that other transactions have seen must become durable.
             return outcome.inspect_err(|error| {
@@ -227,7 +228,7 @@ impl CommitRounds {
         }
         match &self.by {
             HardenBy::Flushes(flushed) => flushed.wait(home, gsn, ask),
-            HardenBy::Fences(fenced) => fenced.wait(gsn, ask == Ask::Requested),
+            HardenBy::Fences(fenced) => fenced.wait(gsn, is_requested),
         }
         self.outcome(gsn)
     }
