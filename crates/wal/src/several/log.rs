@@ -85,6 +85,11 @@ struct Several {
 }
 
 impl Several {
+    /// Blocks until everything up to and including `gsn`, the GSN of a record, survives a crash.
+    fn wait(&self, gsn: Gsn, own: Option<LogAddress>, ask: Ask) -> Result<()> {
+        self.rounds.wait_from(own.map_or(LogId::ZERO, LogAddress::log), gsn, ask)
+    }
+
     /// Hardens everything up to `last` and stops the threads.
     fn close(&self, last: Gsn) {
         self.archiving.iter().for_each(Archiving::stop);
@@ -281,13 +286,13 @@ impl Log {
     /// has no other work, because the thread may perform the flush itself.
     ///
     /// # Errors
-    /// [`WalError::Failed`] or [`WalError::Closed`] when the record will not be hardened;
-    /// [`WalError::OutOfRange`] when there is no such record.
+    /// [`WalError::Failed`] or [`WalError::Closed`] when the record will not be hardened; with one
+    /// log, [`WalError::OutOfRange`] when there is no such record.
     pub fn wait_hardened(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
         match &self.several {
             _ if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) => Ok(()),
             None => self.streams[0].shared.wait(Lsn::new(gsn.get()), Ask::Grouped),
-            Some(several) => self.wait_for_several(several, gsn, own, Ask::Grouped),
+            Some(several) => several.wait(gsn, own, Ask::Grouped),
         }
     }
 
@@ -300,13 +305,8 @@ impl Log {
         match &self.several {
             _ if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) => Ok(()),
             None => self.streams[0].shared.wait(Lsn::new(gsn.get()), Ask::AtOnce),
-            Some(several) => self.wait_for_several(several, gsn, own, Ask::AtOnce),
+            Some(several) => several.wait(gsn, own, Ask::AtOnce),
         }
-    }
-
-    fn wait_for_several(&self, several: &Several, gsn: Gsn, own: Option<LogAddress>, ask: Ask) -> Result<()> {
-        self.check_inserted(gsn)?;
-        several.rounds.wait_from(own.map_or(LogId::ZERO, LogAddress::log), gsn, ask)
     }
 
     /// Requests that everything up to and including `gsn` be hardened; see [`Log::wait_hardened`].
@@ -315,20 +315,12 @@ impl Log {
         Hardened(match &self.several {
             None => Request::One(Part::request(&self.streams[0].shared, Lsn::new(gsn.get()))),
             Some(several) => {
-                let checked = self.check_inserted(gsn);
-                if checked.is_ok() && !self.is_hardened(gsn) {
+                if !self.is_hardened(gsn) {
                     several.rounds.request(gsn);
                 }
-                Request::Several(Part::requested(several.rounds.take(), gsn, checked.err()))
+                Request::Several(Part::requested(several.rounds.take(), gsn, None))
             }
         })
-    }
-
-    /// Checks that there may be a record at `gsn` to wait for.
-    fn check_inserted(&self, gsn: Gsn) -> Result<()> {
-        let end = self.latest();
-        let (lsn, start, end_lsn) = (Lsn::new(gsn.get()), self.all()[0].segments.start(), Lsn::new(end.get()));
-        if gsn < end { Ok(()) } else { Err(WalError::OutOfRange { lsn, start, end: end_lsn }) }
     }
 
     /// Must be called before the calling thread waits for anything other than this log. Where rings
