@@ -433,7 +433,7 @@ impl LockManager {
     /// Releases the locks on records and gaps, the last taken first. Locks on tables stay, because
     /// clearing away after the transaction needs the tables. `pre_committed` is the GSN of the
     /// transaction's commit if it is not hardened yet, and zero otherwise: a transaction that takes
-    /// one of the released exclusive locks depends on this commit.
+    /// one of the released exclusive locks, or later one on a table, depends on this commit.
     pub(crate) fn release_fine(&self, txn: &mut TxnLocks, pre_committed: Gsn) {
         let _lock = cost::scope(Category::Lock);
         let mut granted = Vec::new();
@@ -444,6 +444,10 @@ impl LockManager {
             }
             bucket.release(txn, id, mode, &mut granted);
         });
+        for id in txn.exclusive() {
+            let mut bucket = self.bucket(id).lock();
+            bucket.pre_committed = bucket.pre_committed.max(pre_committed);
+        }
         wake(&granted);
     }
 

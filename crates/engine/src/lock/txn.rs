@@ -380,6 +380,11 @@ impl TxnLocks {
         Some(mode)
     }
 
+    /// Returns the exclusive locks that the transaction holds.
+    pub(super) fn exclusive(&self) -> impl Iterator<Item = LockId> {
+        self.held.iter().filter(|(_, mode)| *mode == LockMode::Exclusive).map(|(id, _)| *id)
+    }
+
     /// Forgets every lock that is not on a table or the set of tables, and calls `release` with
     /// each of them, the last taken first.
     pub(super) fn retain_coarse(&mut self, mut release: impl FnMut(TxnId, LockId, LockMode)) {

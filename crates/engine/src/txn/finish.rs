@@ -220,6 +220,11 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     }
     // Only restoring to a point in time uses the commit time.
     let time = engine.options.archive.is_some().then(Timestamp::now);
+    if engine.scheme().log().is_some() {
+        // With several logs, only this makes commits that change the same record have their GSNs in
+        // the order of the changes, as versions need it.
+        context.log.come_after(context.locks.seen());
+    }
     engine.versions.begin_commit(&context.versions);
     let committed = context.log.commit(engine.scheme(), !frees.is_empty(), time);
     let at = engine.versions.commit(&context.versions, committed.gsn);

@@ -642,6 +642,11 @@ impl TxnLog {
         self.slot.restart_at(first);
     }
 
+    /// Advances the transaction's clock beyond the commit at `gsn`.
+    pub(crate) fn come_after(&mut self, gsn: Gsn) {
+        self.clock = self.clock.max(gsn);
+    }
+
     /// Advances the transaction's clock beyond all records so far. The records that free pages are
     /// not the transaction's own and may be in any log: a record that marks the frees as done, or
     /// lists the remaining ones, must not survive without them.
