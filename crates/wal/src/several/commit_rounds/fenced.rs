@@ -273,6 +273,12 @@ impl FencedRounds {
         self.tell(|waited_for| waited_for <= gsn);
     }
 
+    /// Wakes the waiters for what a round of another thread has hardened.
+    pub(super) fn wake_resolved(&self) {
+        let complete = self.state.complete.get();
+        self.tell(|waited_for| waited_for <= complete);
+    }
+
     /// Ends all waiting.
     fn end(&self) {
         self.state.is_over.store(true, Ordering::Release);

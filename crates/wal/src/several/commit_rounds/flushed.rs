@@ -142,9 +142,14 @@ impl FlushedRounds {
         self.queue.is_quiet()
     }
 
+    /// Wakes the waiters for what a round of another thread has hardened.
+    pub(super) fn wake_resolved(&self) {
+        self.queue.wake_resolved(&self.progress);
+    }
+
     fn end(&self) {
         self.progress.state.is_over.store(true, Ordering::Release);
-        self.queue.wake_resolved(&self.progress);
+        self.wake_resolved();
     }
 }
 

@@ -219,6 +219,10 @@ impl CommitRounds {
         let is_requested = matches!(ask, Ask::Requested | Ask::SelfFlushing);
         if let Some(_alone) = self.go_alone(is_requested) {
             let outcome = self.state.round(home, |_| ());
+            match &self.by {
+                HardenBy::Flushes(flushed) => flushed.wake_resolved(),
+                HardenBy::Fences(fenced) => fenced.wake_resolved(),
+            }
             // A commit that other transactions have seen must become durable.
             return outcome.inspect_err(|error| {
                 if ask != Ask::AtOnce {
