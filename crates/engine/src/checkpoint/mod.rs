@@ -145,7 +145,8 @@ impl Checkpoint<'_> {
         let seen = Gsn::new(self.log.end().get() - 1);
         let end = NewRecord { after: seen, ..Kind::CheckpointEnd.record(&end) };
         let end = self.record(standing, end, &mut Vec::new());
-        self.log.harden_at_once(end.gsn, Some(end.address))?;
+        // Another sync record may cover the end record before all that this one states is hardened.
+        self.log.harden_at_once(Gsn::new(self.log.end().get() - 1), Some(end.address))?;
 
         // The versions of all pages that the table lacks have been recorded.
         self.store.pool.write_versions()?;

@@ -11,12 +11,15 @@
 //! # Where the boundary is
 //! A record gets its GSN from the record before it in its log, from a record in another log that it
 //! follows, or from the floor. So the highest GSN grows by at most the bytes that all logs together
-//! hand out. The thread reads the ends and the clocks of all logs, puts the boundary a distance
-//! ahead of the highest clock, raises the floor, and reads the ends again. If more bytes than the
-//! distance have been handed out in between, a record of the old epoch may have passed the
-//! boundary. The thread then ends the next epoch, too, with twice the distance. The ends that it
-//! has read last are the *tails*: every record up to the boundary lies before them (see the header
-//! of `clock.rs`).
+//! hand out. The thread reads up to where each log has got its GSNs ([`Space::timed`]) and the
+//! clock there. It puts the boundary a distance ahead of the highest clock, raises the floor, and
+//! reads the ends of the logs, which may include a record that gets its GSN just now. If more bytes
+//! than the distance lie in between, a record of the old epoch may have passed the boundary. The
+//! thread then ends the next epoch, too, with twice the distance. The ends that it has read last
+//! are the *tails*: every record up to the boundary lies before them (see the header of
+//! `clock.rs`).
+//!
+//! [`Space::timed`]: crate::buffer::positions::Space::timed
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::{CachePadded, Mutex};
@@ -58,20 +61,23 @@ impl Epochs {
         self.floor.load(ordering)
     }
 
-    /// Ends the present epoch. `ends` yields the present end of each log. `now` returns, for each
-    /// log, the lowest GSN that a record may get at this end.
-    pub(crate) fn end<I: Iterator<Item = Lsn>>(
+    /// Ends the present epoch. `timed` yields, for each log, the position below which all records
+    /// have their GSNs, and the lowest GSN that a record there may get; `ends` yields its end.
+    pub(crate) fn end<T: Iterator<Item = (Lsn, Gsn)>, E: Iterator<Item = Lsn>>(
         &self,
-        mut ends: impl FnMut() -> I,
-        now: impl Fn(usize, Lsn) -> Gsn,
+        mut timed: impl FnMut() -> T,
+        mut ends: impl FnMut() -> E,
     ) -> EpochEnd {
         let mut end = EpochEnd::default();
         let mut ahead = self.ahead.lock();
         loop {
+            let mut highest = self.floor(Ordering::Relaxed);
             end.begun.clear();
-            end.begun.extend(ends());
-            let clocks = end.begun.iter().enumerate().map(|(log, end)| now(log, *end).get());
-            let boundary = clocks.fold(self.floor(Ordering::Relaxed), u64::max) + *ahead;
+            end.begun.extend(timed().map(|(position, now)| {
+                highest = highest.max(now.get());
+                position
+            }));
+            let boundary = highest + *ahead;
             end.boundary = Gsn::new(boundary);
             if !planted!(EpochNotEnded) {
                 self.floor.store(boundary + 1, Ordering::Release);

@@ -90,6 +90,8 @@ pub(crate) enum Hardening {
 #[derive(Debug)]
 struct Next {
     lsn: AtomicU64,
+    /// In one of several logs: the clock has been advanced for everything below this position.
+    timed: AtomicU64,
     /// Up to this position space can be handed out without any check: there is room, and so little
     /// is unflushed that the flusher need not be woken. Without meaning in a design without the
     /// lock.
@@ -121,6 +123,7 @@ impl Space {
         assert!(block.is_power_of_two(), "blocks are rounded to with a mask");
         let next = Next {
             lsn: AtomicU64::new(end.get()),
+            timed: AtomicU64::new(end.get()),
             clear: AtomicU64::new(end.get()),
             records: AtomicU64::new(0),
             full_waits: AtomicU64::new(0),
@@ -173,6 +176,11 @@ impl Space {
     /// Returns the start of the next record: a snapshot.
     pub(crate) fn end(&self) -> Lsn {
         Lsn::new(self.next.lsn.load(Ordering::Acquire))
+    }
+
+    /// Returns the position below which the GSNs of all records follow from the clock as it is.
+    pub(crate) fn timed(&self) -> Lsn {
+        Lsn::new(self.next.timed.load(Ordering::Acquire))
     }
 
     /// Returns the position below which everything is stable. Where releases are deferred, more may
@@ -492,6 +500,7 @@ impl InsertionGuard<'_> {
         next.lsn.store(end, Ordering::Release);
         if let Some(clock) = &self.space.clock {
             clock.pass(Lsn::new(lsn), || self.space.released());
+            next.timed.store(end, Ordering::Release);
         }
         self.must_wake = self.space.look(end);
         Lsn::new(lsn)

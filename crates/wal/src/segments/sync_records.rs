@@ -73,17 +73,19 @@ impl SyncRecords {
     /// ends.
     /// The log may have to be read again.
     pub(crate) fn last_met(&self, ends: &[Lsn], again: impl FnOnce() -> Scanner) -> Result<Option<Gsn>> {
-        let met = self.latest.iter().rev().find(|kept| kept.short_of(ends).is_none());
-        if met.is_some() || !self.has_more {
-            return Ok(met.map(|met| met.boundary));
+        // Threads fill in sync records in another order than that of the log.
+        let met = self.latest.iter().filter(|kept| kept.short_of(ends).is_none());
+        let highest = met.map(|met| met.boundary).max();
+        if highest.is_some() || !self.has_more {
+            return Ok(highest);
         }
-        let (mut scanner, mut last) = (again(), None);
+        let (mut scanner, mut highest) = (again(), None);
         while let Some(record) = scanner.next()? {
             if let Some(found) = SyncRecord::of(&record).filter(|found| found.short_of(ends).is_none()) {
-                last = Some(found.boundary);
+                highest = highest.max(Some(found.boundary));
             }
         }
-        Ok(last)
+        Ok(highest)
     }
 
     /// Returns which log is too short, if the sync record that is always kept is present and logs

@@ -119,8 +119,12 @@ impl LogSet {
     /// Ends the epoch, and states its boundary and the tails in `bytes`. The caller may hold the
     /// insertion lock of its own log.
     fn end_epoch(&self, own: usize, bytes: &mut [u8]) -> EpochEnd {
+        let timed = |log: usize| {
+            let timed = self.space(log).timed();
+            (timed, self.clock(log).now(timed))
+        };
         let ends = || self.shared.iter().map(|log| log.space.end());
-        let epoch = self.clock(own).epochs().end(ends, |log, end| self.clock(log).now(end));
+        let epoch = self.clock(own).epochs().end(|| (0..self.shared.len()).map(timed), ends);
         let numbers = std::iter::once(epoch.boundary.get()).chain(epoch.tails.iter().map(|tail| tail.get()));
         for (field, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());

@@ -61,6 +61,9 @@ pub struct FoundLog {
     options: WalOptions,
     logs: Vec<FoundStream>,
     complete: Gsn,
+    /// The highest boundary of a sync record, complete or not. One that is not may lie before the
+    /// cut. Later records get higher GSNs, so that it can never become complete with them.
+    highest: Gsn,
     is_cutting: bool,
     is_new: bool,
 }
@@ -93,6 +96,8 @@ struct Reading {
 struct Order {
     /// The highest GSN.
     last: Gsn,
+    /// The highest boundary that a sync record states.
+    boundary: Gsn,
     /// The first record whose GSN is not higher than the GSNs before it.
     disorder: Option<Lsn>,
     gsn_index: GsnIndex,
@@ -107,6 +112,7 @@ impl Order {
             self.disorder = self.disorder.or(Some(record.lsn));
         }
         self.last = record.gsn;
+        self.boundary = self.boundary.max(record.boundary().unwrap_or_default());
         if record.lsn.get() / step != record.end.get() / step {
             self.gsn_index.insert(record.gsn.get(), record.end.get());
         }
@@ -170,9 +176,10 @@ impl Log {
         let known = &Known { is_cutting: known.is_cutting && count > 1, ..known.clone() };
         let readings = read_all(disk, options, database, known, threads)?;
         let complete = complete_up_to(&readings, known)?;
-        let mut logs = Vec::new();
+        let (mut logs, mut highest) = (Vec::new(), complete);
         for (number, reading) in readings.into_iter().enumerate() {
-            let Reading { found, ring, from, end, order: Order { last, gsn_index, .. } } = reading;
+            let Reading { found, ring, from, end, order: Order { last, boundary, gsn_index, .. } } = reading;
+            highest = highest.max(boundary);
             let in_log = |error: WalError| error.in_log(LogId::new(number as u16));
             let (cut, last) = if last <= complete || planted!(HoleKept) {
                 (end.end, last)
@@ -182,7 +189,7 @@ impl Log {
             logs.push(FoundStream { found, ring, end, cut, last, gsn_index });
         }
         let (is_cutting, is_new) = (known.is_cutting, known.is_new);
-        let found = FoundLog { options: options.clone(), logs, complete, is_cutting, is_new };
+        let found = FoundLog { options: options.clone(), logs, complete, highest, is_cutting, is_new };
         if found.cut().is_some() {
             // Records that count as complete from now on must not be lost.
             for (number, log) in found.logs.iter().enumerate() {
@@ -207,7 +214,7 @@ impl FoundLog {
     /// As [`Log::open`].
     pub fn open(self) -> Result<Log> {
         let is_cut = self.cut().is_some();
-        let last = self.logs.iter().map(|log| log.last).fold(self.complete, Gsn::max);
+        let last = self.logs.iter().map(|log| log.last).fold(self.highest, Gsn::max);
         let common = Common::new(&self.options, next(last))?;
         let (mut streams, mut gsn_index) = (Vec::new(), Vec::new());
         for (number, log) in self.logs.into_iter().enumerate() {
@@ -293,7 +300,8 @@ fn read(
     let from = needed.unwrap_or(found.start);
     let (step, are_several) = (index_step(options), options.logs > 1);
     let sync_records = SyncRecords::keeping(known.complete);
-    let mut order = Order { last: Gsn::ZERO, disorder: None, gsn_index: GsnIndex::new(), sync_records };
+    let mut order =
+        Order { last: Gsn::ZERO, boundary: Gsn::ZERO, disorder: None, gsn_index: GsnIndex::new(), sync_records };
     if let Some(earlier) = known.earlier.1.get(number) {
         order.gsn_index.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
     }

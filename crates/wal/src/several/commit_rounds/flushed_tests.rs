@@ -15,6 +15,7 @@ const RECORD: u64 = 8;
 struct Two {
     clocks: [Clock; 2],
     ends: [AtomicU64; 2],
+    timed: [AtomicU64; 2],
     hardened: [AtomicU64; 2],
     complete: DurableGsn,
 }
@@ -25,7 +26,7 @@ impl Two {
         let clock = || Clock::new(Lsn::new(RECORD), Gsn::new(RECORD), Arc::clone(&epochs));
         let positions = || [AtomicU64::new(RECORD), AtomicU64::new(RECORD)];
         let complete = DurableGsn::new(Gsn::ZERO);
-        Self { clocks: [clock(), clock()], ends: positions(), hardened: positions(), complete }
+        Self { clocks: [clock(), clock()], ends: positions(), timed: positions(), hardened: positions(), complete }
     }
 
     /// Inserts one record, as the holder of the insertion lock does; returns its end and GSN.
@@ -33,14 +34,18 @@ impl Two {
         let lsn = self.ends[log].load(Ordering::Relaxed);
         self.ends[log].store(lsn + RECORD, Ordering::Release);
         self.clocks[log].pass(Lsn::new(lsn), || Lsn::new(RECORD));
+        self.timed[log].store(lsn + RECORD, Ordering::Release);
         (lsn + RECORD, self.clocks[log].gsn(Lsn::new(lsn)))
     }
 
     fn round(&self, log: usize) -> Gsn {
         self.insert(log);
         let ends = || self.ends.iter().map(|end| Lsn::new(end.load(Ordering::Acquire)));
-        let EpochEnd { boundary, tails, .. } =
-            self.clocks[log].epochs().end(ends, |log, end| self.clocks[log].now(end));
+        let timed = |log: usize| {
+            let timed = Lsn::new(self.timed[log].load(Ordering::Acquire));
+            (timed, self.clocks[log].now(timed))
+        };
+        let EpochEnd { boundary, tails, .. } = self.clocks[log].epochs().end(|| [0, 1].into_iter().map(timed), ends);
         for (hardened, tail) in self.hardened.iter().zip(tails) {
             hardened.fetch_max(tail.get(), Ordering::AcqRel);
         }
