@@ -72,6 +72,7 @@ hunts! {
     forget_deferred_frees: ForgetDeferredFrees,
     hole_kept: HoleKept,
     own_log_hardened_only: OwnLogHardenedOnly,
+    epoch_not_ended: EpochNotEnded,
     page_time_ignored: PageTimeIgnored,
     page_not_redone_on_fetch: PageNotRedoneOnFetch,
     checkpoint_forgets_unredone: CheckpointForgetsUnredone,

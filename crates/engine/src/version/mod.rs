@@ -30,9 +30,9 @@
 //! closed, transactions keep their versions again.
 //!
 //! *Commit.* The writer is set to *committing*; the commit record is inserted; the writer is set to
-//! *committed* at its position. The locks are held until then, and the commit comes after those that
-//! the locks have seen, so the order of positions of one record's changes is that of the changes.
-//! Commits of one position, those of a batch, have turns.
+//! *committed* at its position. The locks are held until then, and the commit comes after those
+//! that the locks have seen, so the order of positions of one record's changes is that of the
+//! changes. Commits of one position, those of a batch, have turns.
 //!
 //! *Abort.* After the undo the writer is set to *aborted*, and its versions are dropped. Rolling
 //! back to a savepoint needs nothing.

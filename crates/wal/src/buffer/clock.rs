@@ -14,8 +14,8 @@
 //! record's GSN is not below the floor. Both sides execute a fence between their two steps; without
 //! the fences each could miss the other's first step.
 //!
-//! All logs share a second floor ([`Epochs`]), which orders records of different logs. Both kinds of
-//! floor apply: the log's own floor serves what concerns this log alone.
+//! All logs share a second floor ([`Epochs`]), which orders records of different logs. Both kinds
+//! of floor apply: the log's own floor serves what concerns this log alone.
 //!
 //! A thread learns the GSN of its record when it fills the record in, which may be long after it
 //! acquired the space. So offsets that have been replaced meanwhile are kept until everything

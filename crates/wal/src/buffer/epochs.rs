@@ -33,8 +33,8 @@ const AHEAD: u64 = if cfg!(duramen_loom) { 16 } else { 4 << 10 };
 pub(crate) struct Epochs {
     /// No record that gets its space from now on has a lower GSN.
     floor: CachePadded<AtomicU64>,
-    /// The right to raise the floor, and the distance of the next boundary. A leaf: its holder waits
-    /// for nothing.
+    /// The right to raise the floor, and the distance of the next boundary. A leaf: its holder
+    /// waits for nothing.
     ahead: CachePadded<Mutex<u64>>,
 }
 

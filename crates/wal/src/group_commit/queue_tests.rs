@@ -528,7 +528,7 @@ mod loom_models {
     }
 
     /// Two threads harden one record each with `harden`, and the daemon serves the rest.
-    fn two_beside_the_daemon(prepare: fn(&mut State), harden: fn(&CommitQueue, &Space, Lsn)) {
+    fn two_beside_the_daemon(prepare: fn(&mut State<Lsn>), harden: fn(&CommitQueue, &Space, Lsn)) {
         model(move || {
             let shared = Arc::new(fixture(policy()));
             prepare(&mut shared.0.state.lock());
