@@ -23,6 +23,10 @@ const START_UP: Duration = Duration::from_millis(1);
 /// Time between two sync records, which serve all commits meanwhile: a round lasts at least as
 /// long as a write to a fast device.
 pub(super) const ROUND: Duration = Duration::from_micros(50);
+/// What the pages say of synchronizations.
+pub(super) const ABOUT_ROUNDS: &str = "A commit looks whether it is hardened, as a thread does that does not wait; \
+    every 50 us a sync record ends the epoch of all logs and notes where they end, for all commits meanwhile. The \
+    baseline inserts the same records without synchronizations.";
 /// Approximate number of records between two readings of the clock.
 const BATCH: u64 = 64;
 

@@ -6,7 +6,7 @@ use super::machines::{FOUR_SOCKETS, Machine, SERVER};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
-use crate::experiments::several_logs::{EVERY, Load, World, cost, name};
+use crate::experiments::several_logs::{ABOUT_ROUNDS, EVERY, Load, World, cost, name};
 use crate::figure::{Axis, Figure, Series, Shape};
 
 /// What synchronizing costs.
@@ -25,13 +25,7 @@ impl Experiment for Synchronization {
     }
 
     fn difference(&self) -> Option<&'static str> {
-        Some(
-            "an insertion into the log of the thread's own socket takes little, but a synchronization must fetch the \
-             lines that other sockets have changed since: with one thread an insertion takes 0.8 us and a \
-             synchronization 0.6 us more, with four threads 3.7 us more. With 256 threads and a synchronization every \
-             4 insertions, other sockets raise the clock of each log 2.5 million times per second, and a log takes 3.3 \
-             million insertions per second instead of 17.9",
-        )
+        Some("a synchronization fetches lines that other sockets have changed since")
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
@@ -73,9 +67,7 @@ impl Experiment for Synchronization {
         let setting = machines.iter().map(|machine| {
             format!(
                 "Simulated machine: {}. The logs alone, one for each of its {} sockets, with the buffer `hybrid` \
-                 and no flushes; each point is a millisecond of virtual time. A synchronization advances the clocks of \
-                 all other logs and records where they end; the baseline inserts the same records without \
-                 synchronizations.",
+                 and no flushes; each point is a millisecond of virtual time. {ABOUT_ROUNDS}",
                 machine.name, machine.sockets
             )
         });

@@ -57,6 +57,9 @@ const DRAIN_AFTER: Duration = Duration::from_micros(500);
 /// from the threads that insert.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(5);
 
+/// Minimum time between the last check and a round of a thread's own.
+const BEFORE_ALONE: Duration = Duration::from_micros(1);
+
 /// How long a thread waits before it parks.
 const SPIN_LIMIT: Duration = Duration::from_micros(60);
 
@@ -148,7 +151,7 @@ impl FencedRounds {
     pub(super) fn is_quiet(&self) -> bool {
         let now = Instant::now();
         let is_quiet = self.state.logs.space(0).hardening() == Hardening::Released
-            && now.nanos() >= self.next_look.load(Ordering::Relaxed);
+            && now.after(BETWEEN_LOOKS - BEFORE_ALONE).nanos() >= self.next_look.load(Ordering::Relaxed);
         if is_quiet {
             self.next_look.store(now.after(BETWEEN_LOOKS).nanos(), Ordering::Relaxed);
         }
