@@ -61,8 +61,8 @@ struct AloneCount {
 /// How rounds harden the logs.
 #[derive(Debug)]
 enum HardenBy {
-    Flushes(FlushedRounds),
-    Fences(FencedRounds),
+    Flushes(Box<FlushedRounds>),
+    Fences(Box<FencedRounds>),
 }
 
 /// The logs, and how far the rounds have hardened them.
@@ -134,8 +134,8 @@ impl CommitRounds {
         let passive = logs.all()[0].device.passive().map(Arc::clone);
         let state = Arc::new(RoundState { logs, complete, is_over: AtomicBool::new(false) });
         let by = match passive {
-            Some(passive) => HardenBy::Fences(FencedRounds::new(Arc::clone(&state), passive)),
-            None => HardenBy::Flushes(FlushedRounds::new(Arc::clone(&state))),
+            Some(passive) => HardenBy::Fences(Box::new(FencedRounds::new(Arc::clone(&state), passive))),
+            None => HardenBy::Flushes(Box::new(FlushedRounds::new(Arc::clone(&state)))),
         };
         Self { state, by, alone: CachePadded::default(), daemon: Mutex::new(None) }
     }
