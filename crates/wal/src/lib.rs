@@ -27,7 +27,7 @@
 //! | folder | what it is |
 //! |---|---|
 //! | `format` | bytes on disk: records, headers of segment files |
-//! | `buffer` | memory of the log's tail: ring, positions, insertion lock, clock of several logs |
+//! | `buffer` | memory of the log's tail: ring, positions, insertion lock, clocks and epochs of several logs |
 //! | `insert` | the insertion designs, one file each, and what they share |
 //! | `segments` | segment files: making, reading, recovering, recycling and archiving them |
 //! | `group_commit` | the policy, the queue of committers, its wake-up protocol |
@@ -67,9 +67,9 @@
 //! segment is made for a reservation) and *flush*. A flush takes *growth* only if a reservation did
 //! not cover an insertion.
 //!
-//! 0. *rounds* (`several/commit_rounds`), then *reserved* (`several/log_set`): the right to harden
-//!    several logs, and to insert sync records in them; then *refill* (`several/reservation`): the
-//!    right to move log reservations between the logs and the shards;
+//! 0. *rounds* (`several/commit_rounds/fenced`), then *reserved* (`several/log_set`): the right to
+//!    harden several logs, and to insert sync records into the first of them; then *refill*
+//!    (`several/reservation`): the right to move log reservations between the logs and the shards;
 //! 1. *flush* (`device/flush`): the right to write the buffer to the segments, and the scratch
 //!    block. Threads wait for it only with a buffer in persistent memory, where readers de-stage;
 //! 2. *growth* (`segments/pool`): the right to make and recycle segments;
@@ -77,8 +77,9 @@
 //!    for about ten instructions, or until there is room;
 //! 4. *room* (`buffer/positions`): the lock under which threads wait for room in the buffer;
 //! 5. *commit queue* (`group_commit/queue`);
-//! 6. *live* (`segments/files`), *state* (`segments/retention`), *failure* (`segments/archive`),
-//!    and the locks inside wake events and waiters: leaves.
+//! 6. *ahead* (`buffer/epochs`), also under an insertion lock: the right to end an epoch; *live*
+//!    (`segments/files`), *state* (`segments/retention`), *failure* (`segments/archive`), and the
+//!    locks inside the notifier, wake events and waiters: leaves.
 //!
 //! With the device `file`, the commit queue's `is_flushing` keeps flushes apart. It is a flag, not
 //! a lock: no thread blocks on it without being woken.

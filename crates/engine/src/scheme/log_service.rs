@@ -9,8 +9,9 @@ use crate::error::Result;
 
 /// The log of a storage scheme.
 pub(crate) trait LogService: Send + Sync {
-    /// Records a part of a checkpoint. Puts the end of each log into `tails`.
-    fn record_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Recorded;
+    /// Records a part of a checkpoint, which ends an epoch of several logs. Puts, for each log, a
+    /// position behind which all records of later epochs lie into `begun`.
+    fn record_checkpoint(&self, record: NewRecord<'_>, begun: &mut Vec<Lsn>) -> Recorded;
 
     /// Waits until everything up to and including `gsn` survives a crash, for a record that is not
     /// a commit: the flush does not wait for other committers.

@@ -182,8 +182,8 @@ impl StorageScheme for WalScheme {
 }
 
 impl LogService for WalScheme {
-    fn record_checkpoint(&self, record: NewRecord<'_>, tails: &mut Vec<Lsn>) -> Recorded {
-        self.logs.insert_sync_record(CHECKPOINTS, record, tails).into()
+    fn record_checkpoint(&self, record: NewRecord<'_>, begun: &mut Vec<Lsn>) -> Recorded {
+        self.logs.insert_sync_record(CHECKPOINTS, record, begun).into()
     }
 
     fn harden_at_once(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {

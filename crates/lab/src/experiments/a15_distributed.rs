@@ -107,7 +107,7 @@ impl Experiment for Distributed {
             beds[0].setting(),
             format!(
                 "TATP, {clients} clients on a thread for each processor. The buffer is `hybrid`, the log device \
-                 takes {} us, commits are pipelined; with four logs each is a synchronization. Medians of \
+                 takes {} us, commits are pipelined; four logs share sync records. Medians of \
                  {rounds} rounds of {} ms.",
                 LATENCY.as_micros(),
                 load.time.as_millis()

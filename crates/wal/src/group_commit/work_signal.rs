@@ -31,9 +31,9 @@
 //! one side sees the work.
 //!
 //! Two components use this protocol. In the [commit queue](crate::group_commit::queue), the holder
-//! of the queue lock is the attendant, and publishers that have to act take the lock. In a [shared
-//! commit round](crate::several::commit_rounds), a daemon is the attendant, and publishers that
-//! have to act wake it.
+//! of the queue lock is the attendant, and publishers that have to act take the lock. In [shared
+//! commit rounds](crate::several::commit_rounds) of rings, a daemon is the attendant, and
+//! publishers that have to act wake it.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::{CachePadded, Striped};

@@ -6,8 +6,8 @@
 //! segment is copied only when the logs are *complete* up to every record that begins in it: a sync
 //! record with a high enough GSN is hardened, with all logs up to its tails, and no later cut can
 //! come before that GSN. Where transactions commit, such a sync record usually exists when the
-//! segment is full, or soon after. Otherwise the archiver inserts one for all segments that are
-//! due.
+//! segment is full, or soon after. Otherwise the archiver has a
+//! commit round for all segments that are due.
 //!
 //! # Waiting
 //! The thread waits for the logs to be hardened as a committer does, and holds no lock. A thread
@@ -33,8 +33,8 @@ use crate::wake_event::WakeEvent;
 use duramen_sync::clock::Instant;
 
 /// How long the archiver waits for commits to make the logs complete. After that it inserts a sync
-/// record into the first log. That log then has a part that is not archived, even if it is
-/// otherwise idle.
+/// record into the first log (by a commit round). That log then has a part that is not archived,
+/// even if it is otherwise idle.
 const SYNC_RECORD_WAIT: Duration = Duration::from_millis(10);
 
 /// The archiving of several logs.

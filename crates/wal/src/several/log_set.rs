@@ -156,10 +156,9 @@ impl LogSet {
         }
     }
 
-    /// Inserts a sync record without any other payload: into the
-    /// log `home` if it has space, or else into the first log. That log has reserved space for sync
-    /// records, or may exceed its limit: it cannot shrink until pages are written and commits are
-    /// acknowledged.
+    /// Inserts a sync record without any other payload: into the log `home` if it has space, or
+    /// else into the first log. That log has reserved space for sync records, or may exceed its
+    /// limit: it cannot shrink until pages are written and commits are acknowledged.
     pub(crate) fn synchronize(&self, home: LogId) -> Result<(Inserted, EpochEnd)> {
         let bytes = most_record_bytes(self.tail()) as u64;
         let shared = &self.shared[usize::from(home.get())];

@@ -84,8 +84,8 @@ impl Experiment for Distributed {
             figures.extend(draw(&curves, sweep));
         }
         let settings = sweeps.iter().map(|(sweep, _)| setting(&sweep.bench));
-        let own = "The buffer is `hybrid`, the log device takes 100 us, commits are pipelined; with four logs \
-            each is a synchronization.";
+        let own = "The buffer is `hybrid`, the log device takes 100 us, commits are pipelined; four logs \
+            share sync records.";
         Ok(Findings { setting: std::iter::once(own.to_owned()).chain(settings).collect(), figures, checks })
     }
 }

@@ -16,6 +16,9 @@
 //! Sharing costs a lone committer time: its round may have to wait for the end of another one. So
 //! where few threads wait for commits, each of them has a round of its own ([`MOST_ALONE`]), and
 //! these rounds overlap. Rounds may end in any order, because each makes all logs complete.
+//!
+//! Space for some hundred sync records is reserved. If the disk is full for so long that they use
+//! it up, the logs fail: commits that others have seen could not become durable.
 
 mod fenced;
 mod flushed;
