@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What a measured number must be.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -53,7 +53,8 @@ pub struct Check {
     pub what: String,
     /// What the paper has there, in words.
     pub paper: String,
-    /// Our number.
+    /// Our number; not a number, which JSON has as null, if it could not be measured.
+    #[serde(deserialize_with = "number_or_null")]
     pub ours: f64,
     /// Where the number lies with a confidence of at least 95 %, if it is the median of enough
     /// rounds: see [`Check::of_rounds`].
@@ -128,6 +129,10 @@ impl Check {
             None => number(self.ours),
         }
     }
+}
+
+fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 /// What the checks of an experiment come to.
@@ -232,6 +237,12 @@ mod tests {
 
     fn check(ours: f64, wanted: Bound) -> Check {
         Check::new("speed-up", "35", ours, wanted)
+    }
+
+    #[test]
+    fn a_number_that_is_missing_is_kept_as_missing() {
+        let kept = serde_json::to_string(&check(f64::NAN, Bound::AtMost(1.0))).unwrap();
+        assert!(serde_json::from_str::<Check>(&kept).unwrap().ours.is_nan(), "{kept}");
     }
 
     #[test]

@@ -52,6 +52,7 @@ mod run;
 #[cfg(duramen_machine)]
 mod simulation;
 mod timed;
+mod with_work;
 
 #[cfg(duramen_machine)]
 pub use duramen_machine::Allocator;

@@ -1,5 +1,7 @@
 //! Runs on a simulated machine.
 
+use std::num::NonZeroU64;
+
 use duramen_machine::{Description, Outcome, Plan};
 
 use crate::error::{Error, Result};
@@ -15,10 +17,25 @@ pub(crate) fn run_on<T: 'static>(
     contexts: Option<Vec<usize>>,
     work: impl FnOnce() -> Result<T> + 'static,
 ) -> Result<T> {
+    execute(machine, &Plan { contexts, ..plan(machine)? }, work)
+}
+
+/// As [`run`], with memory of another bandwidth, in bytes per second.
+pub(crate) fn run_with_memory<T: 'static>(
+    machine: &'static str,
+    bandwidth: Option<NonZeroU64>,
+    work: impl FnOnce() -> Result<T> + 'static,
+) -> Result<T> {
+    let mut plan = plan(machine)?;
+    if let Some(bandwidth) = bandwidth {
+        plan.description = plan.description.with_memory_bandwidth(bandwidth);
+    }
+    execute(machine, &plan, work)
+}
+
+fn execute<T: 'static>(machine: &'static str, plan: &Plan, work: impl FnOnce() -> Result<T> + 'static) -> Result<T> {
     let simulation = |reason: String| Error::Simulation { machine, reason };
-    let description = Description::named(machine).map_err(|error| simulation(error.to_string()))?;
-    let plan = Plan { contexts, ..Plan::new(description) };
-    let mut report = duramen_machine::run(&plan, work);
+    let mut report = duramen_machine::run(plan, work);
     match std::mem::replace(&mut report.outcome, Outcome::Stopped) {
         // An error lies in the run's memory, which goes with the report.
         Outcome::Done(result) => result.map_err(|error| simulation(error.to_string())),

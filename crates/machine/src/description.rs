@@ -9,11 +9,13 @@ mod quantity;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::Time;
+use crate::line::LINE_BYTES;
 
 const BUILT_IN: [(&str, &str); 6] = [
     ("niagara2", include_str!("../machines/niagara2.toml")),
@@ -225,6 +227,15 @@ impl Description {
     pub fn with_nvm_reads(mut self, latency: Duration) -> Self {
         let Self { memory_accept, read_line, write_line, .. } = self;
         self.nvm = Some(Nvm { latency: latency.into(), write_latency: memory_accept, read_line, write_line });
+        self
+    }
+
+    /// Returns the machine with memory that reads and writes so many bytes per second in all, in
+    /// each socket.
+    #[must_use]
+    pub fn with_memory_bandwidth(mut self, bytes_per_second: NonZeroU64) -> Self {
+        let picos = LINE_BYTES as u64 * self.controllers as u64 * 1_000_000_000_000 / bytes_per_second;
+        (self.read_line, self.write_line, self.duplex) = (Time::from_picos(picos), Time::from_picos(picos), false);
         self
     }
 

@@ -25,6 +25,7 @@ use nvram::World;
 /// All experiments, in the order of their claims.
 pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &a1_elr_skew::ElrSkew,
+    &simulated::a1_elr_skew::ElrSkew,
     &a2_elr_tpcc::ElrTpcc,
     &a3_switches::Switches,
     &a4_pipelining::Pipelining,

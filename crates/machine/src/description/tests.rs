@@ -1,3 +1,5 @@
+use std::num::NonZeroU64;
+
 use super::*;
 
 /// A machine on which times can be worked out by hand: a cycle is a nanosecond. Two sockets of two
@@ -167,6 +169,13 @@ fn quantities_become_picoseconds() {
     let halved = tiny_with(&[("controllers = 1", "controllers = 2"), ("\"1 GHz\"", "\"1400 MHz\"")]);
     assert_eq!(halved.read_line, Time::from_nanos(16), "each of two controllers moves half");
     assert_eq!(halved.shared.latency, Time::from_picos(7143), "10 cycles, to the nearest picosecond");
+}
+
+#[test]
+fn memory_can_have_another_bandwidth() {
+    let two = tiny_with(&[("controllers = 1", "controllers = 2")]);
+    let slow = two.with_memory_bandwidth(NonZeroU64::new(4_000_000_000).unwrap());
+    assert_eq!((slow.read_line, slow.write_line, slow.duplex), (Time::from_nanos(32), Time::from_nanos(32), false));
 }
 
 #[test]

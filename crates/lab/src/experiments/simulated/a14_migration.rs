@@ -56,7 +56,16 @@ impl Experiment for Migration {
             for (workload, scale, rows_per_unit, is_in_paper) in workloads {
                 let millis = if machine == FOUR_SOCKETS { context.pick(5, 3, 1) } else { 2 };
                 let time = Duration::from_millis(millis);
-                let bench = Bench { machine, workload, scale, rows_per_unit, in_flight: 2, time };
+                let bench = Bench {
+                    machine,
+                    workload,
+                    scale,
+                    rows_per_unit,
+                    skew: None,
+                    in_flight: 2,
+                    time,
+                    more_work: Duration::ZERO,
+                };
                 let populated = Populated::new(context, bench)?;
                 let curves = Curves::measure(context, &populated, setups, threads)?;
                 if is_in_paper && machine == FOUR_SOCKETS {

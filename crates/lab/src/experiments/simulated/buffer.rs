@@ -42,22 +42,24 @@ pub(super) fn load(threads: usize) -> BufferLoad {
 /// Inserts on the simulated machine.
 pub(super) fn measure(
     context: &mut Context<'_>,
-    Machine { name: machine, .. }: Machine,
+    machine: Machine,
     (design, name): (InsertDesign, &str),
     load: BufferLoad,
     what: &str,
 ) -> Result<BufferRate> {
-    context.measure(format!("{machine}, {name}, {what}"), || simulate(machine, design, load))
+    context.measure(format!("{}, {name}, {what}", machine.title), || simulate(machine, design, load))
 }
 
 #[cfg(duramen_machine)]
-fn simulate(machine: &'static str, design: InsertDesign, load: BufferLoad) -> Result<BufferRate> {
-    crate::simulation::run(machine, move || Ok(duramen_wal::measure::buffer(design, &load)?))
+fn simulate(machine: Machine, design: InsertDesign, load: BufferLoad) -> Result<BufferRate> {
+    crate::simulation::run_with_memory(machine.name, machine.memory_bandwidth, move || {
+        Ok(duramen_wal::measure::buffer(design, &load)?)
+    })
 }
 
 #[cfg(not(duramen_machine))]
-fn simulate(machine: &'static str, _: InsertDesign, _: BufferLoad) -> Result<BufferRate> {
-    Err(crate::error::Error::NotSimulated { machine })
+fn simulate(machine: Machine, _: InsertDesign, _: BufferLoad) -> Result<BufferRate> {
+    Err(crate::error::Error::NotSimulated { machine: machine.name })
 }
 
 /// Returns the series called `name`.

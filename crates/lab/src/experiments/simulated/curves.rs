@@ -26,7 +26,9 @@ impl Sweep {
         rows_per_unit: u64,
     ) -> Vec<Self> {
         let millis = |full, quick, tiny| Duration::from_millis(context.pick(full, quick, tiny));
-        let bench = Bench { machine: NIAGARA, workload, scale, rows_per_unit, in_flight: 64, time: millis(10, 4, 2) };
+        let (time, more_work) = (millis(10, 4, 2), Duration::ZERO);
+        let bench =
+            Bench { machine: NIAGARA, workload, scale, rows_per_unit, skew: None, in_flight: 64, time, more_work };
         let more = Bench { scale: larger, in_flight: 16, ..bench };
         let mut all = vec![
             Self { bench, threads: context.pick(&[1, 4, 8, 16, 32, 48, 60, 64], &[1, 16, 60], &[16]) },

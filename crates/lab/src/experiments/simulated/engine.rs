@@ -89,16 +89,27 @@ impl Populated {
 
     /// Runs the workload with so many threads.
     pub(super) fn measure(&self, context: &mut Context<'_>, setup: Setup, threads: u32) -> Result<Measured> {
-        let Bench { machine, workload, .. } = self.bench;
+        self.measure_as(context, self.bench, setup, threads)
+    }
+
+    /// As [`Self::measure`], with the rows drawn and the work that `bench` says.
+    pub(super) fn measure_as(
+        &self,
+        context: &mut Context<'_>,
+        bench: Bench,
+        setup: Setup,
+        threads: u32,
+    ) -> Result<Measured> {
+        let Bench { machine, workload, .. } = bench;
         let what = format!("{}, {workload}, {}, {threads} threads", machine.name, setup.name);
-        context.measure(what, || self.simulate(setup, threads))
+        context.measure(what, || self.simulate(bench, setup, threads))
     }
 
     #[cfg(duramen_machine)]
-    fn simulate(&self, setup: Setup, threads: u32) -> Result<Measured> {
+    fn simulate(&self, bench: Bench, setup: Setup, threads: u32) -> Result<Measured> {
         use duramen_machine::{Category, Time};
 
-        let point = self.bench.measure(&self.loaded, setup, threads)?;
+        let point = bench.measure(&self.loaded, setup, threads)?;
         let seconds = |time: Time| time.picos() as f64 / 1e12;
         let all = point.elapsed.as_secs_f64() * f64::from(threads);
         let (mut busy, mut waiting) = (0.0, 0.0);
@@ -123,8 +134,8 @@ impl Populated {
     }
 
     #[cfg(not(duramen_machine))]
-    fn simulate(&self, _: Setup, _: u32) -> Result<Measured> {
-        Err(crate::error::Error::NotSimulated { machine: self.bench.machine.name })
+    fn simulate(&self, bench: Bench, _: Setup, _: u32) -> Result<Measured> {
+        Err(crate::error::Error::NotSimulated { machine: bench.machine.name })
     }
 }
 

@@ -7,6 +7,7 @@ pub(super) mod a12_sockets;
 pub(super) mod a13_synchronization;
 pub(super) mod a14_migration;
 pub(super) mod a15_distributed;
+pub(super) mod a1_elr_skew;
 pub(super) mod a5_log_contention;
 pub(super) mod a6_threads;
 pub(super) mod a7_record_size;

@@ -14,6 +14,7 @@ use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
 use crate::figure::Figure;
+use crate::with_work;
 
 /// Throughput of write-intensive transactions.
 pub(crate) struct WriteIntensive;
@@ -39,6 +40,10 @@ const LOGS: u16 = 20;
 const DELAY: Duration = Duration::from_nanos(1200);
 
 const NO_DELAY: Duration = Duration::ZERO;
+
+/// Work that a transaction has besides its own in the controlled runs of N2.
+const MORE_WORK: Duration = Duration::from_micros(160);
+const WITH_MORE_WORK: &str = "with the paper's work in each transaction";
 
 /// One log in files that take no time, as in a memory file system, without the tricks of Aether.
 const BASELINE: Setup =
@@ -78,7 +83,8 @@ fn sweep(context: &Context<'_>, machine: Machine, workload: &'static str) -> Swe
         _ => (1, context.pick(10_000, 2_000, 500)),
     };
     let time = Duration::from_millis(context.pick(4, 2, 1));
-    let bench = Bench { machine, workload, scale, rows_per_unit, in_flight: 16, time };
+    let more_work = Duration::ZERO;
+    let bench = Bench { machine, workload, scale, rows_per_unit, skew: None, in_flight: 16, time, more_work };
     let threads = match machine {
         SERVER => &[1, 16, 64, 256],
         _ => context.pick(THREADS, &[24, 48], &[24]),
@@ -117,12 +123,13 @@ impl<'a> Contest<'a> {
         all.filter(|(sweep, _)| sweep.bench.machine == XEON).map(|(sweep, curves)| (sweep.bench.workload, curves))
     }
 
-    /// Returns a figure for each workload and machine.
+    /// Returns a figure for each workload and machine, and for each controlled run.
     fn figures(&self, id: &str, draw: impl Fn(&Curves<'a>, &str, &str) -> Vec<Figure>) -> Vec<Figure> {
         let all = self.sweeps.iter().zip(&self.curves);
         all.flat_map(|(Sweep { bench, .. }, curves)| {
-            let name = format!("{}-{}", bench.machine.figure(id), bench.workload.replace(':', "-"));
-            draw(curves, &name, &format!("{}, {}", bench.workload, bench.machine.title))
+            let (suffix, what) = if bench.more_work.is_zero() { ("", "") } else { ("-more-work", ", more work") };
+            let name = format!("{}-{}{suffix}", bench.machine.figure(id), bench.workload.replace(':', "-"));
+            draw(curves, &name, &format!("{}, {}{what}", bench.workload, bench.machine.title))
         })
         .collect()
     }
@@ -211,16 +218,33 @@ impl Experiment for WriteDelay {
             PG_D,
             many("PG-D (1.2 us)", Partition::Page, Domain::DurableCache, DELAY, Placement::Anywhere),
         ];
-        let contest = Contest::hold(context, &[XEON], &WRITES, &SETUPS)?;
+        let with_more_work = |workload| {
+            let Sweep { bench, threads } = sweep(context, XEON, workload);
+            // As many transactions as without.
+            let time = bench.time * context.pick(4, 1, 1);
+            Sweep { bench: Bench { more_work: MORE_WORK, time, ..bench }, threads }
+        };
+        let plain = WRITES.map(|workload| sweep(context, XEON, workload));
+        let sweeps = plain.into_iter().chain(WRITES[1..].iter().map(|workload| with_more_work(workload)));
+        let contest = Contest::of_sweeps(context, sweeps.collect(), &SETUPS)?;
         let mut checks = Vec::new();
-        for (workload, curves) in contest.of_paper() {
+        for (Sweep { bench, .. }, curves) in contest.sweeps.iter().zip(&contest.curves) {
             for (delayed, plain, name) in [(1, 0, "TX-D"), (3, 2, "PG-D")] {
                 let cost = 1.0 - ratio(curves, delayed, plain);
-                let what = format!("{workload}: what the delay costs {name}, most threads");
-                checks.push(Check::new(what, "up to 0.15", cost, Bound::AtMost(0.15)));
+                let what = format!("{}: what the delay costs {name}, most threads", bench.workload);
+                let check = Check::new(what, "up to 0.15", cost, Bound::AtMost(0.15));
+                checks.push(if bench.more_work.is_zero() { check } else { check.under(WITH_MORE_WORK) });
             }
         }
-        Ok(contest.findings(contest.figures("N2", throughput), checks))
+        let mut findings = contest.findings(contest.figures("N2", throughput), checks);
+        findings.setting.push(with_work::control("160 us"));
+        findings.setting.push(
+            "In the paper, the delays raised the share of the work on the log by 4.09 % of the time, with 24 threads \
+             that run Payment (section 5.2). Payment inserts six records, which wait for 7.5 us, so one transaction \
+             took some 180 us; here it takes 22 us with one thread. TPC-B makes as many changes as Payment."
+                .to_owned(),
+        );
+        Ok(findings)
     }
 }
 

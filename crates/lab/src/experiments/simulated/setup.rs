@@ -18,10 +18,14 @@ pub(crate) struct Bench {
     pub(crate) scale: u64,
     /// Rows below each unit.
     pub(crate) rows_per_unit: u64,
+    /// Exponent of the Zipfian distribution of rows, if not the workload's own.
+    pub(crate) skew: Option<f64>,
     /// Transactions in flight for each thread, where commits do not block.
     pub(crate) in_flight: u32,
     /// Virtual time of a measurement.
     pub(crate) time: Duration,
+    /// Work that each transaction has besides its own; none but in controlled runs.
+    pub(crate) more_work: Duration,
 }
 
 /// A system that is compared with others.
