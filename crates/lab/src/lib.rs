@@ -21,6 +21,7 @@
 //! | `bed` | a database in a memory file system with a log device of a chosen latency |
 //! | `contender`, `nvm_bed`, `nvm_disk`, `timed`, `experiments/nvram` | the schemes for persistent memory beside each other: their options, their databases on either machine, a disk of modelled persistent memory, latencies, and the experiments |
 //! | `experiments/traced`, `lru` | experiments on traces of the pages that are visited, which the trace build takes |
+//! | `with_work` | workloads whose transactions have more work, for controlled runs |
 //! | `kept` | results that several experiments judge |
 //! | `experiments/simulated`, `simulation` | experiments on simulated machines, of the log buffer alone and of the whole engine |
 //! | `experiments/atom` | hardware undo logging on the event-driven model of `duramen_machine::atom` |

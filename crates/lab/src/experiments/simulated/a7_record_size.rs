@@ -1,7 +1,7 @@
 //! A7 and A8: insertions by 64 threads of ever larger records, into the log buffer and into memory
 //! that stays in a cache.
 
-use super::buffer::{DESIGNS, load, measure, named, setting};
+use super::buffer::{DESIGNS, load, measure, named, on_the_papers, settings};
 use super::machines::{Machine, NIAGARA, NIAGARA_AS_MEASURED, SERVER};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
@@ -21,29 +21,8 @@ const THREADS: usize = 64;
 const SIZES: [usize; 10] = [48, 120, 256, 512, 1024, 2048, 3072, 4096, 8192, 12_288];
 const FEW: [usize; 4] = [48, 512, 4096, 12_288];
 
-/// How checks of the controlled runs differ.
-const SLOWER_MEMORY: &str = "with memory of 4.4 GB/s";
-
 fn machines(context: &Context<'_>) -> &'static [Machine] {
     context.pick(&[NIAGARA, NIAGARA_AS_MEASURED, SERVER], &[NIAGARA], &[NIAGARA])
-}
-
-/// Returns how the machines were set up.
-fn settings(machines: &[Machine]) -> Vec<String> {
-    let control = "In the controlled runs, the memory reads and writes 4.4 GB/s in all: in Fig. 9 of the paper all \
-                   designs end at about 2.2 GB/s of log, and each byte of it is read into a cache and written from it \
-                   once. The published 21 GB/s are far from what that machine showed.";
-    let controlled = machines.contains(&NIAGARA_AS_MEASURED).then(|| control.to_owned());
-    machines.iter().filter(|&&machine| machine != NIAGARA_AS_MEASURED).copied().map(setting).chain(controlled).collect()
-}
-
-/// Returns the checks of a machine, if it is the paper's.
-fn on_the_papers(machine: Machine, checks: impl FnOnce() -> Vec<Check>) -> Vec<Check> {
-    match machine {
-        NIAGARA => checks(),
-        NIAGARA_AS_MEASURED => checks().into_iter().map(|check| check.under(SLOWER_MEMORY)).collect(),
-        _ => Vec::new(),
-    }
 }
 
 impl Experiment for RecordSize {
@@ -94,7 +73,7 @@ impl Experiment for RecordSize {
                 series: all,
             });
         }
-        Ok(Findings { setting: settings(machines), figures, checks: findings })
+        Ok(Findings { setting: settings(machines, load(1)), figures, checks: findings })
     }
 }
 
@@ -176,7 +155,7 @@ impl Experiment for ThreadLocal {
                 series: all,
             });
         }
-        Ok(Findings { setting: settings(machines), figures, checks: findings })
+        Ok(Findings { setting: settings(machines, load(1)), figures, checks: findings })
     }
 }
 

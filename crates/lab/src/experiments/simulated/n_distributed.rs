@@ -220,8 +220,9 @@ impl Experiment for WriteDelay {
         ];
         let with_more_work = |workload| {
             let Sweep { bench, threads } = sweep(context, XEON, workload);
-            // As many transactions as without.
-            let time = bench.time * context.pick(4, 1, 1);
+            // About as many transactions as without.
+            let time = bench.time * context.pick(3, 1, 1);
+            let threads = context.pick(&[1, 24, 48][..], threads, threads);
             Sweep { bench: Bench { more_work: MORE_WORK, time, ..bench }, threads }
         };
         let plain = WRITES.map(|workload| sweep(context, XEON, workload));
