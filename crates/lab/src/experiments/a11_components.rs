@@ -56,7 +56,7 @@ impl Experiment for Components {
             bed: &bank.bed,
             workload: &*workload,
             systems: &SYSTEMS,
-            clients: context.pick(&[1, 4, 8, 16, 32, 48, 64], &[1, 16, 64], &[1, 4]),
+            clients: context.pick(&[1, 4, 16, 32, 64], &[1, 16, 64], &[1, 4]),
             latency: LATENCY,
             time: Duration::from_millis(context.pick(300, 300, 20)),
             rounds: context.pick(7, 1, 1),

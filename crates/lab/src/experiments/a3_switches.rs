@@ -52,7 +52,7 @@ impl Experiment for Switches {
             bed: &bank.bed,
             workload: &*workload,
             systems: &SYSTEMS,
-            clients: context.pick(&[1, 2, 4, 8, 16, 32, 48, 64], &[1, 8, 32, 64], &[1, 4]),
+            clients: context.pick(&[1, 4, 8, 16, 32, 64], &[1, 8, 32, 64], &[1, 4]),
             latency: LATENCY,
             time: Duration::from_millis(context.pick(300, 300, 20)),
             rounds: context.pick(7, 1, 1),

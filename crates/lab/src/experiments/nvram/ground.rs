@@ -30,7 +30,7 @@ pub(super) trait Site {
     fn speeds(&self, contender: Contender, barrier: Duration, clients: &[Clients]) -> Result<Vec<Speed>>;
 
     /// Runs the workload, interrupts it and recovers.
-    fn interrupt(&self, contender: Contender) -> Result<Interrupted>;
+    fn interrupt(&self, contender: Contender, run: Run) -> Result<Interrupted>;
 
     /// Audits all databases.
     fn audit(&self) -> Result<()>;
@@ -54,6 +54,15 @@ impl Speed {
     pub(super) fn scaled(self, base: f64) -> Self {
         Self { throughput: if base > 0.0 { self.throughput / base } else { 0.0 }, ..self }
     }
+}
+
+/// How long a database is used before it is interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Run {
+    /// Long enough to see whether recovery is near-instant.
+    Short,
+    /// Long enough for much to recover.
+    Long,
 }
 
 /// A run that was interrupted, with barriers that take no time.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ground::{Site, Speed};
+use super::ground::{Run, Site, Speed};
 use super::verdicts::{laziest_near_instant, prompt};
 use crate::bounds::median;
 use crate::contender::{Clients, Contender, disk_replacement};
@@ -23,7 +23,7 @@ pub(super) fn near_instant(
     let mut runs = Vec::new();
     for &pages in dirty_pages {
         let what = format!("{workload}, recovery with {pages} dirty pages");
-        runs.push((pages, context.measure(what, || site.interrupt(disk_replacement(pages)))?));
+        runs.push((pages, context.measure(what, || site.interrupt(disk_replacement(pages), Run::Short))?));
     }
     let (pages, run) = laziest_near_instant(&runs, NEAR_INSTANT);
     let mut what = format!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ground::{Ground, Interrupted, Site, Speed};
+use super::ground::{Ground, Interrupted, Run, Site, Speed};
 use crate::contender::{CONTENDERS, Clients, Contender, PERIOD, Sizes};
 use crate::error::Result;
 use crate::experiment::Context;
@@ -36,7 +36,7 @@ pub(super) struct Native {
     batched: &'static [Clients],
     /// Of one measurement.
     time: Duration,
-    /// Before an interruption.
+    /// Before an interruption: see [`Run::Long`].
     long: Duration,
     /// See [`Sizes::fill`].
     fill: Duration,
@@ -66,7 +66,7 @@ impl Native {
         Self {
             clients: context.pick(CLIENTS, FEW_CLIENTS, &FEW_CLIENTS[1..]),
             batched: context.pick(BATCHED, FEW_BATCHED, &FEW_BATCHED[..1]),
-            time: millis(context.pick(500, 200, 20)),
+            time: millis(context.pick(250, 200, 20)),
             long: millis(context.pick(10_000, 1_000, 50)),
             fill: Duration::ZERO,
             rounds: context.pick(3, 1, 1),
@@ -86,10 +86,10 @@ impl Native {
         let usual = Self::new(context);
         Self {
             time: 2 * usual.time,
-            fill: Duration::from_millis(context.pick(1_500, 500, 20)),
+            fill: Duration::from_millis(context.pick(1_000, 500, 20)),
             // Much data is read from memory and not from caches, whose speed changes within seconds
             // on a computer that is shared.
-            rounds: context.pick(7, 1, 1),
+            rounds: context.pick(5, 1, 1),
             rows: Rows {
                 branches: context.pick(64, 64, 32),
                 accounts: context.pick(100_000, 10_000, 50),
@@ -197,9 +197,13 @@ impl Site for Here {
         Ok(all.iter().map(Speed::of).collect())
     }
 
-    fn interrupt(&self, contender: Contender) -> Result<Interrupted> {
+    fn interrupt(&self, contender: Contender, run: Run) -> Result<Interrupted> {
+        let time = match run {
+            Run::Short => self.long / 4,
+            Run::Long => self.long,
+        };
         let clients = *self.clients(contender).last().expect("there are clients");
-        let (measured, report) = self.bed(contender).interrupt(contender, clients, self.long)?;
+        let (measured, report) = self.bed(contender).interrupt(contender, clients, time)?;
         Ok(Interrupted {
             throughput: measured.throughput,
             recovery: report.micros() as f64 / 1e6,

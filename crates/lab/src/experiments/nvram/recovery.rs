@@ -1,6 +1,6 @@
 //! P1: the time of recovery by the rate at which pages are flushed, and what the log costs.
 
-use super::ground::Interrupted;
+use super::ground::{Interrupted, Run};
 use super::verdicts;
 use super::world::World;
 use crate::contender::{
@@ -56,14 +56,17 @@ impl Experiment for Recovery {
         context.expect(few.len() + 1 + WITHOUT_LOG.len());
         context.prepare("populating");
         let site = ground.site(WORKLOAD)?;
-        let lazy = context.measure("flushing lazily".to_owned(), || site.interrupt(LAZY))?;
+        let lazy = context.measure("flushing lazily".to_owned(), || site.interrupt(LAZY, Run::Long))?;
         let mut wal = Vec::new();
         for &pages in few {
-            wal.push(context.measure(format!("{pages} dirty pages"), || site.interrupt(disk_replacement(pages)))?);
+            wal.push(
+                context
+                    .measure(format!("{pages} dirty pages"), || site.interrupt(disk_replacement(pages), Run::Long))?,
+            );
         }
         let mut without_log = Vec::new();
         for contender in WITHOUT_LOG {
-            without_log.push(context.measure(contender.name.to_owned(), || site.interrupt(contender))?);
+            without_log.push(context.measure(contender.name.to_owned(), || site.interrupt(contender, Run::Long))?);
         }
         context.prepare("auditing");
         site.audit()?;

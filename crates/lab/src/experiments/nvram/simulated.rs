@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ground::{Ground, Site};
 #[cfg(duramen_machine)]
-use super::ground::{Interrupted, Speed};
+use super::ground::{Interrupted, Run, Speed};
 #[cfg(duramen_machine)]
 use super::simulated_bed::{Populated, populate};
 #[cfg(duramen_machine)]
@@ -153,7 +153,8 @@ impl Site for There {
         clients.iter().map(|clients| Ok(Speed::of(&measure(clients)?))).collect()
     }
 
-    fn interrupt(&self, contender: Contender) -> Result<Interrupted> {
+    /// Both kinds of runs are as long as virtual time allows.
+    fn interrupt(&self, contender: Contender, _: Run) -> Result<Interrupted> {
         let clients = *self.clients(contender).last().expect("there are clients");
         let (measured, micros) = self.database(contender).interrupt(contender, clients, self.long)?;
         Ok(Interrupted {

@@ -39,7 +39,7 @@ impl Experiment for Caching {
             context.prepare(&format!("populating {name}"));
             let job = job(context, workload);
             let bed = NvmBed::populate(IN_PLACE, job)?;
-            let transactions = context.pick(200_000, 20_000, 100);
+            let transactions = context.pick(100_000, 20_000, 100);
             let trace = context.measure(format!("tracing {name}"), || trace(&bed, job, transactions))?;
             let time = Duration::from_millis(context.pick(2_000, 500, 20));
             let slowed = Slowed::open(&bed, time)?;

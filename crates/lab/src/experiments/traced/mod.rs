@@ -31,11 +31,11 @@ fn job(context: &Context<'_>, workload: &'static str) -> Job {
     const MIB: u64 = 1 << 20;
     let divisor = context.pick(1, 20, 1_000);
     let (scale, rows) = match workload {
-        "tpcb" => (200, 100_000),
-        "tpcc" => (30, 3_000),
-        _ => (1, 3_000_000),
+        "tpcb" => (120, 100_000),
+        "tpcc" => (15, 3_000),
+        _ => (1, 2_000_000),
     };
-    let bytes = (5_120 * MIB / divisor).max(128 * MIB);
+    let bytes = (3_584 * MIB / divisor).max(128 * MIB);
     let rows_per_unit = Some((rows / divisor).max(30));
     let sizes = Sizes {
         fill: std::time::Duration::ZERO,
