@@ -489,7 +489,9 @@ impl World {
         self.current().watched = watched;
         self.current().watched.clear();
         self.current().state = State::Spinning;
-        let mut until = now + longest.max(pause);
+        // Other schedules let a thread's own time run ahead of the clock, by which this wait ends.
+        let from = if self.by_time() { now } else { now.min(self.clock) };
+        let mut until = from + longest.max(pause);
         if self.by_time() {
             let context = &self.contexts[self.threads[thread.index()].context];
             if !context.queue.is_empty() {

@@ -45,3 +45,36 @@ fn threads_commit_recycle_and_reopen() {
         read_all(&wal, stats.start).unwrap().iter().for_each(assert_intact);
     }
 }
+
+/// A bulk load writes its part of new files once, and not zeros before.
+#[test]
+fn files_grow_without_zeros_during_a_bulk_load() {
+    const BYTES: u64 = 12 << 20;
+    let written = [false, true].map(|is_bulk| {
+        let home = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(home.path(), RealDiskOptions::default()).unwrap());
+        let options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 8 << 20, ..options(InsertDesign::Hybrid) };
+        let options = WalOptions { max_bytes: 64 << 20, ..options };
+        let log = Log::create(&disk, &options, DATABASE).unwrap();
+        let bulk_load = is_bulk.then(|| log.load_in_bulk());
+        let size = 30_000;
+        let records = BYTES / record_bytes(size);
+        for number in 0..records {
+            log.reserve(record_bytes(size)).unwrap();
+            let inserted = insert(&log, number, size);
+            log.unreserve(record_bytes(size));
+            log.wait_hardened(inserted.gsn, None).unwrap();
+        }
+        drop(bulk_load);
+        let written = disk.counters().written_bytes;
+        log.close().unwrap();
+        drop(log);
+        let log = Log::open(&disk, &options, DATABASE, None).unwrap();
+        let found = read_all(&log, log.start()).unwrap();
+        assert_eq!(found.len() as u64, records);
+        found.iter().for_each(assert_intact);
+        written
+    });
+    assert!(written[1] < written[0] - BYTES * 3 / 4, "{written:?}");
+    assert!(written[1] < BYTES * 5 / 4, "{written:?}");
+}

@@ -1,12 +1,14 @@
 //! Loading a table in bulk.
 
 use duramen_types::TableId;
+use duramen_wal::LogBulkLoad;
 
 use super::db::Db;
 use super::tables::TableChanges;
 use crate::btree::TreeBuilder;
 use crate::error::{Error, Result};
 use crate::record::Tree;
+use crate::scheme::LogService;
 use crate::storage::catalog::{self, Table};
 use crate::txn::Txn;
 
@@ -18,6 +20,8 @@ pub struct BulkLoad {
     name: String,
     table: TableId,
     tree: TreeBuilder,
+    /// Lets the log grow as bulk loads need it.
+    growth: Option<LogBulkLoad>,
 }
 
 impl Db {
@@ -65,6 +69,7 @@ impl Db {
             name: name.to_owned(),
             table,
             tree: TreeBuilder::new(table),
+            growth: self.engine().scheme().log().map(LogService::load_in_bulk),
         })
     }
 }
@@ -88,7 +93,7 @@ impl BulkLoad {
     /// [`Error::TableNotEmpty`] if the table has got records meanwhile; otherwise as
     /// [`Db::drop_table`].
     pub fn finish(self) -> Result<Table> {
-        let Self { db, mut txn, name, table, tree } = self;
+        let Self { db, mut txn, name, table, tree, growth } = self;
         let root = txn.load_end(tree)?;
         let mut changes = TableChanges::of(&db, txn)?;
         if changes.contains(&name)? {
@@ -99,6 +104,7 @@ impl BulkLoad {
         }
         let table = changes.link(&name, Tree { root, table })?;
         changes.commit()?;
+        drop(growth);
         Ok(table)
     }
 }

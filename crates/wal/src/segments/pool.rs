@@ -26,6 +26,11 @@
 //! 2. write the header with the new size, durably;
 //! 3. raise the limit.
 //!
+//! While tables are loaded in bulk ([`Segments::load_in_bulk`]), step 1 reserves the space without
+//! zeros, or each loaded byte would be written twice to a log of new segments. The syncs of writes
+//! there wait for the file system, but a bulk load makes few. Steps are short meanwhile, so that
+//! little of such space is left for the commits that come after.
+//!
 //! So records lie in that part of the file which the header states, and a file that is shorter has
 //! lost its end. A thread that makes a file grow, or writes its header while the log is in service,
 //! has opened it for itself: a failed sync is reported once for each opening, and must be reported
@@ -47,6 +52,8 @@ use crate::segments::retention::Retention;
 const LEAST_AHEAD: u64 = 64 << 10;
 /// ...or this part of a segment, if it is less.
 const LEAST_PART: u64 = 8;
+/// During bulk loads they extend at most this many bytes beyond the reserved ones.
+const BULK_AHEAD: u64 = 4 << 20;
 
 /// Bounds on the number of segments.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +88,8 @@ pub(crate) struct Segments {
     ahead_failed: AtomicBool,
     /// While this is not zero, the limit of bytes does not apply.
     limit_lifted: AtomicUsize,
+    /// Number of bulk loads under way.
+    bulk_loads: AtomicUsize,
     /// Number of threads that lock, or have locked, `growth` on behalf of a waiting caller. While
     /// there are any, segments ahead of need are made without pauses.
     hurried: AtomicUsize,
@@ -129,6 +138,7 @@ impl Segments {
             reserved: AtomicU64::new(0),
             ahead_failed: AtomicBool::new(false),
             limit_lifted: AtomicUsize::new(0),
+            bulk_loads: AtomicUsize::new(0),
             hurried: AtomicUsize::new(0),
             created: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
@@ -222,6 +232,19 @@ impl Segments {
         }
     }
 
+    /// Notes that a bulk load begins or ends. See [the module](self#growing).
+    pub(crate) fn load_in_bulk(&self, begins: bool) {
+        if begins {
+            self.bulk_loads.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.bulk_loads.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_loading(&self) -> bool {
+        self.bulk_loads.load(Ordering::Relaxed) > 0
+    }
+
     fn may_add(&self, segments: u64) -> bool {
         if self.limit_lifted.load(Ordering::Relaxed) > 0 {
             return true;
@@ -236,7 +259,8 @@ impl Segments {
         let Geometry { segment_bytes, .. } = self.files.geometry;
         let least = LEAST_AHEAD.min(segment_bytes / LEAST_PART);
         let written = needed.saturating_sub(self.reserved()).saturating_sub(self.opened_at);
-        written.max(least).min(self.files.geometry.data_bytes())
+        let most = self.files.geometry.data_bytes();
+        written.max(least).min(if self.is_loading() { most.min(BULK_AHEAD) } else { most })
     }
 
     /// Returns how far a step of growth reaches that is taken because of `needed`.
@@ -320,7 +344,7 @@ impl Segments {
         let bytes = self.files.geometry.bytes_up_to(number, target);
         // A step that failed may have made the file longer, and its header may state that.
         let before = file.len()?;
-        Self::fill(&*file, bytes, hurry).inspect_err(|_| {
+        self.fill(&*file, bytes, hurry).inspect_err(|_| {
             // What there is of the new part would only take up space.
             let _ = file.set_len(before);
         })?;
@@ -330,9 +354,14 @@ impl Segments {
         Ok(())
     }
 
-    /// Fills a file with zeros up to `bytes`, durably.
-    fn fill(file: &dyn File, bytes: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
-        throttled_allocate(file, bytes, hurry)?;
+    /// Fills a file with zeros up to `bytes`, durably; during a bulk load, makes it as long without
+    /// writing them.
+    fn fill(&self, file: &dyn File, bytes: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
+        if self.is_loading() {
+            file.reserve(bytes)?;
+        } else {
+            throttled_allocate(file, bytes, hurry)?;
+        }
         if !planted!(GrowthUnsynced) {
             file.sync()?;
         }
@@ -375,7 +404,7 @@ impl Segments {
             disk.remove(&name)?;
         }
         let file = self.home.open(&name, OpenMode::CreateNew)?;
-        Self::fill(&*file, bytes, hurry).inspect_err(|_| {
+        self.fill(&*file, bytes, hurry).inspect_err(|_| {
             // The rest of it would only take up space; if it cannot be removed either, opening the
             // log does it.
             let _ = disk.remove(&name);

@@ -51,6 +51,7 @@ use crate::segments::archive::Archiver;
 use crate::segments::files::OpenFiles;
 use crate::segments::scan::Scanner;
 use crate::several::archiving::Archiving;
+use crate::several::bulk_load::LogBulkLoad;
 use crate::several::commit_rounds::CommitRounds;
 use crate::several::durable_gsn::{DurableGsn, GsnIndex, next};
 use crate::several::hardened::{Hardened, Request};
@@ -344,6 +345,11 @@ impl Log {
     /// reservations then fail with [`WalError::Full`].
     pub fn hold(&self) -> LogHold {
         LogHold::new(self.all().iter().map(|shared| StreamHold::new(Arc::clone(shared))).collect())
+    }
+
+    /// Notes that a table is loaded in bulk, until what is returned is dropped.
+    pub fn load_in_bulk(&self) -> LogBulkLoad {
+        LogBulkLoad::new(self.all())
     }
 
     /// Waits until all whole segments are in the archive, if there is one, or until the archive

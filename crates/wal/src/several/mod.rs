@@ -2,6 +2,7 @@
 //! which records are durable across the streams, opens them, and merges them.
 
 pub(crate) mod archiving;
+pub(crate) mod bulk_load;
 pub(crate) mod commit_rounds;
 pub(crate) mod durable_gsn;
 pub(crate) mod full_log;
