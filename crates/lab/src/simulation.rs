@@ -1,8 +1,12 @@
 //! Runs on a simulated machine.
 
 use std::num::NonZeroU64;
+use std::panic::resume_unwind;
 
+use duramen::Db;
 use duramen_machine::{Description, Outcome, Plan};
+
+use duramen_sync::thread;
 
 use crate::error::{Error, Result};
 
@@ -63,4 +67,30 @@ pub(crate) fn finished<'a, T>(machine: &'static str, outcome: &'a Outcome<Result
         Outcome::Deadlock(threads) => format!("all its threads wait for each other:\n{threads}"),
     };
     Err(Error::Simulation { machine, reason })
+}
+
+/// Writes so many bytes of log, so that the logs are what they are in a database that has been in
+/// service for some time.
+///
+/// The files of a log that was opened just now have some tens of kilobytes, and grow as the log
+/// does; a measurement of some milliseconds would be over before they have grown.
+pub(crate) fn age_logs(db: &Db, bytes: u64) -> Result<()> {
+    let enough = db.metrics().log.bytes + bytes;
+    let table = db.table("aged")?;
+    // Each log belongs to some of the processors, and each thread begins on another one. So many
+    // threads also leave the contexts of later ones as they are without them.
+    let workers = (0..thread::available_parallelism()).map(|number| {
+        let (db, table) = (db.clone(), table.clone());
+        thread::spawn(&format!("age-{number}"), move || {
+            let mut row = [0; 2048];
+            while db.metrics().log.bytes < enough {
+                row.iter_mut().for_each(|byte: &mut u8| *byte = byte.wrapping_add(1));
+                db.run(|txn| txn.put(&table, &number.to_be_bytes(), &row))?;
+            }
+            Ok::<(), duramen::Error>(())
+        })
+    });
+    let workers: Vec<_> = workers.collect::<std::io::Result<_>>().map_err(duramen_workloads::Error::Thread)?;
+    workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))?;
+    Ok(db.checkpoint()?)
 }

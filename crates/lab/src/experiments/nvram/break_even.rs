@@ -12,7 +12,7 @@ use crate::figure::{Axis, Figure, Series, Shape};
 pub(crate) struct BreakEven(pub(crate) World);
 
 /// Microseconds.
-const BARRIERS: &[f64] = &[0.0, 0.5, 1.0, 2.0, 5.0, 12.0, 25.0];
+const BARRIERS: &[f64] = &[0.0, 1.0, 2.0, 5.0, 12.0, 25.0];
 
 /// A name, the transaction that writes, and the complete mix. TPC-B has only one transaction.
 const WORKLOADS: [(&str, &str, &str); 3] =

@@ -12,7 +12,7 @@ use crate::figure::{Axis, Figure, Series, Shape};
 use crate::kept::Kept;
 
 /// Microseconds.
-const BARRIERS: &[f64] = &[0.0, 0.5, 1.0, 2.0, 3.0, 5.0];
+const BARRIERS: &[f64] = &[0.0, 0.5, 1.0, 2.0, 5.0];
 
 /// The transactions that write.
 pub(super) const WORKLOADS: [&str; 3] = ["tatp:update-location", "tpcb", "tpcc:new-order"];

@@ -41,7 +41,7 @@ pub(super) fn near_instant(
 pub(super) const SETTINGS: &str = "The best setting of clients counts; between the ends of the axis, the best of those \
                                    that are best at an end.";
 
-/// Returns how many measurements [`curves`] makes.
+/// Returns how many measurements [`curves`] makes at most.
 pub(super) fn points(rounds: usize, contenders: usize, barriers: &[f64]) -> usize {
     contenders * (2 + rounds * barriers.len())
 }
@@ -64,6 +64,10 @@ pub(super) fn curves(
         for barrier in [first, last] {
             let what = format!("{workload}, {}, {barrier} us, settings of clients", contender.name);
             let all = site.clients(contender);
+            if let [only] = all {
+                best = vec![*only];
+                break;
+            }
             let speeds = context.measure(what, || site.speeds(contender, length(barrier), all))?;
             let ahead = all[fastest(&speeds)];
             if !best.contains(&ahead) {

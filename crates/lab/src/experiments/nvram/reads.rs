@@ -43,7 +43,7 @@ impl Experiment for Reads {
         let latencies = context.pick(LATENCIES, &[85.0, 100.0, 800.0], &[85.0, 800.0]);
         let workloads = context.pick(&WORKLOADS[..], &WORKLOADS, &WORKLOADS[1..2]);
         let divisor = context.pick(1, 4, 80);
-        let time = Duration::from_millis(context.pick(8, 4, 1));
+        let time = Duration::from_millis(context.pick(5, 4, 1));
         context.expect(workloads.len() * latencies.len());
         let (mut series, mut checks) = (Vec::new(), Vec::new());
         for &(name, workload, scale, rows) in workloads {

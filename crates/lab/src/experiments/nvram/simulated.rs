@@ -18,11 +18,11 @@ use crate::nvm_bed::Job;
 pub(super) const MACHINE: &str = "xeon-e5645";
 
 /// The paper runs 10 to 12 threads, whichever number is best.
-const CLIENTS: &[Clients] = &[Clients::blocking(12), Clients::pipelined(80, 10), Clients::pipelined(96, 12)];
+const CLIENTS: &[Clients] = &[Clients::blocking(12), Clients::pipelined(96, 12)];
 
 /// Of group commit. All commits of a batch wait for its end, so only many clients keep the threads
 /// busy until then.
-const BATCHED: &[Clients] = &[Clients::pipelined(960, 10), Clients::pipelined(3_072, 12)];
+const BATCHED: &[Clients] = &[Clients::pipelined(3_072, 12)];
 
 /// How long batches last: a measurement contains several.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -41,10 +41,10 @@ struct Simulated {
 /// Returns the simulated processor.
 pub(super) fn ground(context: &Context<'_>) -> Box<dyn Ground> {
     Box::new(Simulated {
-        clients: context.pick(CLIENTS, &CLIENTS[1..2], &CLIENTS[1..2]),
-        batched: context.pick(BATCHED, &BATCHED[1..], &BATCHED[..1]),
-        time: Duration::from_millis(context.pick(8, 4, 1)),
-        long: Duration::from_millis(context.pick(200, 40, 2)),
+        clients: context.pick(CLIENTS, &CLIENTS[1..], &CLIENTS[1..]),
+        batched: BATCHED,
+        time: Duration::from_millis(context.pick(5, 4, 1)),
+        long: Duration::from_millis(context.pick(100, 40, 2)),
         dirty_pages: context.pick(&[1_024, 256, 64, 16], &[256, 64], &[64]),
         divisor: context.pick(1, 4, 40),
     })
@@ -97,9 +97,9 @@ impl Ground for Simulated {
                 MACHINE
             ),
             format!(
-                "A scheme is tried with {} settings of clients (12 threads that block; 10 and 12 threads with 8 \
-                 pipelined clients each, as far as there are so many settings), {} ms of virtual time after a warm-up, \
-                 followed by the workload's audit.",
+                "A scheme is tried with {} settings of clients (12 threads that block; 12 threads with 8 pipelined \
+                 clients each, as far as there are so many settings), {} ms of virtual time after a warm-up, followed \
+                 by the workload's audit.",
                 self.clients.len(),
                 self.time.as_millis()
             ),

@@ -18,7 +18,7 @@ use crate::contender::{Clients, Contender};
 use crate::error::{Error, Result};
 use crate::nvm_bed::{self, Job, Measured};
 use crate::nvm_disk::NvmDisk;
-use crate::simulation::{finished, plan};
+use crate::simulation::{self, finished, plan};
 
 /// A populated database of one scheme.
 pub(super) struct Populated {
@@ -88,6 +88,7 @@ impl Populated {
         self.on_copy(&plan, move |job, disk, heap| {
             let options = contender.options(job.sizes, clients.commit, contender.timing(barrier), heap);
             let db = Db::open_on(disk.handle(), options)?;
+            age_logs(&db)?;
             disk.set_timing(&contender.timing(barrier));
             let workload = job.on(&db)?;
             let measured = nvm_bed::measure(&db, &disk, &*workload, clients, time)?;
@@ -104,6 +105,7 @@ impl Populated {
         self.on_copy(&plan(self.machine)?, move |job, disk, heap| {
             let options = || contender.options(job.sizes, clients.commit, contender.timing(Duration::ZERO), heap);
             let db = Db::open_on(disk.handle(), options())?;
+            age_logs(&db)?;
             disk.set_timing(&contender.timing(Duration::ZERO));
             let workload = job.on(&db)?;
             let measured = nvm_bed::measure(&db, &disk, &*workload, clients, time)?;
@@ -144,6 +146,12 @@ impl Populated {
         }
         Ok(copy)
     }
+}
+
+/// Lets a log grow before it is measured, if the scheme has one.
+fn age_logs(db: &Db) -> Result<()> {
+    const AGED: u64 = 4 << 20;
+    if db.metrics().log.segments_live == 0 { Ok(()) } else { simulation::age_logs(db, AGED) }
 }
 
 fn audited(db: &Db, job: Job) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::figure::{Figure, Series};
 /// Migration of pages between sockets.
 pub(crate) struct Migration;
 
-const THREADS: &[u32] = &[1, 4, 16, 64, 128, 256];
+const THREADS: &[u32] = &[1, 4, 16, 64, 256];
 
 impl Experiment for Migration {
     fn about(&self) -> About {

@@ -83,7 +83,7 @@ impl Experiment for Distributed {
         for row in rows {
             let Row { workload, machine, more_work, .. } = *row;
             let threads = match machine {
-                FOUR_SOCKETS => &[1, 4, 16, 32, 64, 256][..],
+                FOUR_SOCKETS => &[1, 4, 16, 64, 256][..],
                 // The paper's machine had no second thread on a core.
                 _ => context.pick(&[1, 6, 12, 24][..], &[24], &[8]),
             };

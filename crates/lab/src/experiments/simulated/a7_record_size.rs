@@ -18,7 +18,7 @@ pub(crate) struct ThreadLocal;
 /// Threads: every context of the paper's machine.
 const THREADS: usize = 64;
 /// Record sizes in bytes, from the smallest to the largest of the paper's.
-const SIZES: [usize; 10] = [48, 120, 256, 512, 1024, 2048, 3072, 4096, 8192, 12_288];
+const SIZES: [usize; 8] = [48, 120, 256, 512, 1024, 2048, 4096, 12_288];
 const FEW: [usize; 4] = [48, 512, 4096, 12_288];
 
 fn machines(context: &Context<'_>) -> &'static [Machine] {

@@ -4,7 +4,6 @@
 //! Simulated threads populate the database once, without charges. Each measurement then runs on a
 //! machine of its own, on a copy of the disk.
 
-use std::panic::resume_unwind;
 use std::time::Duration;
 
 use duramen::pmem::{Domain, Guarantee, Source, Survive, Timing};
@@ -12,16 +11,16 @@ use duramen::{CommitMode, Db, InsertDesign, LogDevice, NvmOptions, Options, Part
 use duramen_io::{DelayDisk, SimDisk};
 use duramen_machine::threads::usage;
 use duramen_machine::{Breakdown, Plan, Report, Schedule};
-use duramen_sync::{Arc, thread};
+use duramen_sync::Arc;
 use duramen_workloads::{Limit, Request, RunOptions, Workload, run};
 
 use crate::error::{Error, Result};
 use crate::experiments::simulated::setup::{Bench, Device, Point, Setup};
-use crate::simulation::{finished, plan};
+use crate::simulation::{self, finished, plan};
 use crate::with_work::WithWork;
 
-/// Bytes of log that [`age_logs`] has written: more than a measurement writes.
-const AGED_BYTES: u64 = 8 << 20;
+/// Bytes of log before a measurement: more than it writes.
+const AGED: u64 = 8 << 20;
 
 /// A populated database.
 pub(crate) type Loaded = Report<Result<SimDisk>>;
@@ -89,7 +88,7 @@ impl Bench {
         let report = duramen_machine::run(&plan(self.machine.name)?, move || {
             let disk = Arc::new(DelayDisk::new(Arc::new(disk.image()), "log/", Duration::ZERO));
             let db = Db::open_on(disk.clone(), Self::options(&setup))?;
-            age_logs(&db)?;
+            simulation::age_logs(&db, AGED)?;
             let workload = bench.workload(&db)?;
             let blocking = matches!(setup.commit, CommitMode::Sync | CommitMode::Elr);
             let clients = if blocking { threads } else { threads * bench.in_flight };
@@ -127,31 +126,6 @@ impl Bench {
         });
         Ok(finished(self.machine.name, &report.outcome)?.clone())
     }
-}
-
-/// Lets the logs grow to what they are in a database that has been in service for some time.
-///
-/// The files of a log that was opened just now have some tens of kilobytes, and grow as the log
-/// does; a measurement of some milliseconds would be over before they have grown.
-fn age_logs(db: &Db) -> Result<()> {
-    let enough = db.metrics().log.bytes + AGED_BYTES;
-    let table = db.table("aged")?;
-    // Each log belongs to some of the processors, and each thread begins on another one. So many
-    // threads also leave the contexts of later ones as they are without them.
-    let workers = (0..thread::available_parallelism()).map(|number| {
-        let (db, table) = (db.clone(), table.clone());
-        thread::spawn(&format!("age-{number}"), move || {
-            let mut row = [0; 2048];
-            while db.metrics().log.bytes < enough {
-                row.iter_mut().for_each(|byte: &mut u8| *byte = byte.wrapping_add(1));
-                db.run(|txn| txn.put(&table, &number.to_be_bytes(), &row))?;
-            }
-            Ok::<(), duramen::Error>(())
-        })
-    });
-    let workers: Vec<_> = workers.collect::<std::io::Result<_>>().map_err(duramen_workloads::Error::Thread)?;
-    workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))?;
-    Ok(db.checkpoint()?)
 }
 
 fn spent(before: &Breakdown, after: &Breakdown) -> Breakdown {

@@ -31,16 +31,14 @@ impl Sweep {
             Bench { machine: NIAGARA, workload, scale, rows_per_unit, skew: None, in_flight: 64, time, more_work };
         let more = Bench { scale: larger, in_flight: 16, ..bench };
         let mut all = vec![
-            Self { bench, threads: context.pick(&[1, 4, 8, 16, 32, 48, 60, 64], &[1, 16, 60], &[16]) },
+            Self { bench, threads: context.pick(&[1, 4, 16, 32, 60, 64], &[1, 16, 60], &[16]) },
             Self {
                 bench: Bench { machine: FOUR_SOCKETS, time: millis(4, 2, 1), ..more },
-                threads: context.pick(&[1, 4, 16, 32, 64, 128, 192, 256], &[4, 64, 256], &[8]),
+                threads: context.pick(&[1, 4, 16, 64, 256], &[4, 64, 256], &[8]),
             },
         ];
-        let today = Self {
-            bench: Bench { machine: SERVER, time: millis(2, 1, 1), ..more },
-            threads: &[1, 4, 16, 32, 64, 128, 192, 256],
-        };
+        let today =
+            Self { bench: Bench { machine: SERVER, time: millis(2, 1, 1), ..more }, threads: &[1, 4, 16, 64, 256] };
         all.extend(context.pick(Some(today), None, None));
         all
     }

@@ -73,7 +73,7 @@ const PG_V: Setup = near("PG-V", Partition::Page, Domain::VolatileCache);
 const WRITES: [&str; 3] = ["tatp:update-location", "tpcb", "tpcc:payment"];
 const MIXES: [&str; 2] = ["tatp", "tpcc"];
 
-const THREADS: &[u32] = &[1, 6, 12, 24, 36, 48];
+const THREADS: &[u32] = &[1, 12, 24, 48];
 
 /// Returns a workload on a machine.
 fn sweep(context: &Context<'_>, machine: Machine, workload: &'static str) -> Sweep {
@@ -86,7 +86,7 @@ fn sweep(context: &Context<'_>, machine: Machine, workload: &'static str) -> Swe
     let more_work = Duration::ZERO;
     let bench = Bench { machine, workload, scale, rows_per_unit, skew: None, in_flight: 16, time, more_work };
     let threads = match machine {
-        SERVER => &[1, 16, 64, 256],
+        SERVER => &[1, 64, 256],
         _ => context.pick(THREADS, &[24, 48], &[24]),
     };
     Sweep { bench, threads }
@@ -318,7 +318,7 @@ impl Experiment for PassiveGroupCommit {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 4] = [TX_D, TX_V, PG_D, PG_V];
-        let contest = Contest::hold(context, &[XEON, SERVER], &WRITES, &SETUPS)?;
+        let contest = Contest::hold(context, &[XEON], &WRITES, &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             let what = format!("{workload}: TX-V by TX-D, most threads");
@@ -346,7 +346,7 @@ impl Experiment for Stragglers {
         let time = Duration::from_millis(context.pick(80, 80, 1));
         let long = |workload| {
             let Sweep { bench, .. } = sweep(context, XEON, workload);
-            Sweep { bench: Bench { time, ..bench }, threads: context.pick(&[24, 48], &[48], &[24]) }
+            Sweep { bench: Bench { time, ..bench }, threads: context.pick(&[48], &[48], &[24]) }
         };
         let contest = Contest::of_sweeps(context, WRITES.map(long).into(), &SETUPS)?;
         let mut checks = Vec::new();
