@@ -53,6 +53,7 @@ mod run;
 #[cfg(duramen_machine)]
 mod simulation;
 mod timed;
+#[cfg_attr(not(duramen_machine), allow(dead_code, reason = "used by the machine build"))]
 mod with_work;
 
 #[cfg(duramen_machine)]

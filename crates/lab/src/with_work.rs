@@ -2,10 +2,9 @@
 //!
 //! A transaction of the papers' storage manager takes a hundred microseconds and more, one of
 //! Duramen some microseconds. Where a finding depends on the proportion of that work to what the
-//! log takes, a controlled run restores it: each transaction keeps its processor for a stated time,
-//! [`BEFORE`] of it before its first operation and the rest, with its locks, before its commit. So
-//! long would it have locks if its work were spread evenly over the begin and the four operations
-//! of TPC-B.
+//! log takes, a controlled run restores it: each transaction keeps its processor for a stated time.
+//! A fifth of the time follows the begin and each of the first four operations, whose locks the
+//! transaction then has; what is left of it comes before the commit. TPC-B has four operations.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -18,14 +17,14 @@ use duramen_workloads::store::{
 };
 use duramen_workloads::{AuditReport, LoadOutcome, LoadProgress, Request, Result, Session, Workload};
 
-/// Share of the work, one in so many parts, that comes before a transaction's first operation.
-const BEFORE: u32 = 5;
+/// The work comes in so many parts.
+const PARTS: u32 = 5;
 
 /// How controlled runs with more work differ, for the page.
 pub(crate) fn control(work: &str) -> String {
     format!(
-        "In the controlled runs, each transaction keeps its processor for another {work}, a fifth of that before it \
-         begins and the rest, with its locks, before it commits."
+        "In the controlled runs, each transaction keeps its processor for another {work}: for a fifth of that after \
+         its begin and after each of its first four operations, and for what is left before it commits."
     )
 }
 
@@ -75,21 +74,34 @@ impl Workload<Db> for WithWork {
     }
 }
 
-/// A part of a transaction's work.
+/// The work that a transaction has still to do, in parts of equal length.
 #[derive(Clone, Copy)]
-struct Part {
+struct Work {
     clock: Ticks,
-    ticks: u64,
+    part: u64,
+    parts: u32,
 }
 
-impl Part {
-    fn new(clock: Ticks, work: Duration) -> Self {
-        Self { clock, ticks: clock.of_nanos(u64::try_from(work.as_nanos()).unwrap_or(u64::MAX)) }
+impl Work {
+    fn new(work: Duration) -> Self {
+        let (clock, part) = (Ticks::calibrated(), work / PARTS);
+        Self { clock, part: clock.of_nanos(u64::try_from(part.as_nanos()).unwrap_or(u64::MAX)), parts: PARTS }
     }
 
-    fn work(&self) {
-        if self.ticks > 0 {
-            self.clock.wait_until(self.clock.now() + self.ticks);
+    fn part(&mut self) {
+        if self.parts > 0 {
+            self.parts -= 1;
+            self.pass(self.part);
+        }
+    }
+
+    fn rest(self) {
+        self.pass(self.part * u64::from(self.parts));
+    }
+
+    fn pass(&self, ticks: u64) {
+        if ticks > 0 {
+            self.clock.wait_until(self.clock.now() + ticks);
         }
     }
 }
@@ -98,14 +110,12 @@ impl Part {
 #[derive(Clone)]
 struct Working {
     db: Db,
-    before: Part,
-    within: Part,
+    work: Work,
 }
 
 impl Working {
     fn new(db: &Db, work: Duration) -> Self {
-        let (clock, before) = (Ticks::calibrated(), work / BEFORE);
-        Self { db: db.clone(), before: Part::new(clock, before), within: Part::new(clock, work - before) }
+        Self { db: db.clone(), work: Work::new(work) }
     }
 }
 
@@ -126,7 +136,7 @@ impl Store for Working {
     }
 
     fn connect(&self) -> Result<WorkingConnection> {
-        Ok(WorkingConnection { connection: self.db.connect()?, before: self.before, within: self.within })
+        Ok(WorkingConnection { connection: self.db.connect()?, work: self.work })
     }
 
     fn quiesce(&self) -> Result<()> {
@@ -136,8 +146,7 @@ impl Store for Working {
 
 struct WorkingConnection {
     connection: DuramenConnection,
-    before: Part,
-    within: Part,
+    work: Work,
 }
 
 impl Connection for WorkingConnection {
@@ -145,21 +154,28 @@ impl Connection for WorkingConnection {
     type Transaction<'c> = WorkingTransaction;
 
     fn begin(&mut self, access: Access) -> Result<WorkingTransaction> {
-        let txn = self.connection.begin(access)?;
-        self.before.work();
-        Ok(WorkingTransaction { txn, within: self.within })
+        let (txn, mut work) = (self.connection.begin(access)?, self.work);
+        work.part();
+        Ok(WorkingTransaction { txn, work })
     }
 }
 
 struct WorkingTransaction {
     txn: DuramenTransaction,
-    within: Part,
+    work: Work,
 }
 
 impl WorkingTransaction {
+    /// Does an operation, and its part of the work.
+    fn operate<R>(&mut self, operation: impl FnOnce(&mut DuramenTransaction) -> R) -> R {
+        let result = operation(&mut self.txn);
+        self.work.part();
+        result
+    }
+
     /// Returns the transaction when its work is done.
     fn worked(self) -> DuramenTransaction {
-        self.within.work();
+        self.work.rest();
         self.txn
     }
 }
@@ -168,27 +184,27 @@ impl Transaction for WorkingTransaction {
     type Table = Table;
 
     fn get<R>(&mut self, table: &Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        self.txn.get(table, key, read)
+        self.operate(|txn| txn.get(table, key, read))
     }
 
     fn get_for_update<R>(&mut self, table: &Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        self.txn.get_for_update(table, key, read)
+        self.operate(|txn| txn.get_for_update(table, key, read))
     }
 
     fn insert(&mut self, table: &Table, key: &[u8], row: &[u8]) -> Result<bool> {
-        self.txn.insert(table, key, row)
+        self.operate(|txn| txn.insert(table, key, row))
     }
 
     fn put(&mut self, table: &Table, key: &[u8], row: &[u8]) -> Result<()> {
-        self.txn.put(table, key, row)
+        self.operate(|txn| txn.put(table, key, row))
     }
 
     fn update(&mut self, table: &Table, key: &[u8], row: &[u8]) -> Result<bool> {
-        self.txn.update(table, key, row)
+        self.operate(|txn| txn.update(table, key, row))
     }
 
     fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
-        self.txn.delete(table, key)
+        self.operate(|txn| txn.delete(table, key))
     }
 
     fn scan(
@@ -197,11 +213,11 @@ impl Transaction for WorkingTransaction {
         range: ScanRange<'_>,
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.txn.scan(table, range, visit)
+        self.operate(|txn| txn.scan(table, range, visit))
     }
 
     fn modify<R>(&mut self, table: &Table, key: &[u8], change: impl FnOnce(&mut Vec<u8>) -> R) -> Result<Option<R>> {
-        self.txn.modify(table, key, change)
+        self.operate(|txn| txn.modify(table, key, change))
     }
 
     fn commit(self) -> Result<()> {

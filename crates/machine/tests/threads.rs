@@ -76,6 +76,34 @@ fn a_sleeper_runs_on_in_time_though_another_never_rests() {
     }
 }
 
+/// A thread whose own time was ahead of the clock once spun until the clock had come as far.
+#[test]
+fn a_spin_ends_though_its_thread_is_ahead_of_the_clock() {
+    for plan in plans().into_iter().filter(|plan| !matches!(plan.schedule, Schedule::Time)) {
+        let looked = run(&plan, || {
+            let (word, cell): (Shared, Shared) = Default::default();
+            let spinner = {
+                let cell = Rc::clone(&cell);
+                threads::spawn("spinner", move || {
+                    cost::busy(Time::from_nanos(100_000_000));
+                    assert_eq!(load(&word), 0);
+                    shared::pause(1);
+                    store(&cell, 1);
+                })
+                .expect("there is memory for a stack")
+            };
+            let mut looked = 0;
+            while load(&cell) == 0 {
+                looked += 1;
+            }
+            assert!(threads::join(spinner).is_none());
+            looked
+        });
+        let looked = done(looked);
+        assert!(looked < 500_000, "{:?}: looked {looked} times", plan.schedule);
+    }
+}
+
 /// Sleep once counted as nothing, and contention that sleeps as idleness.
 #[test]
 fn time_asleep_is_that_of_what_the_thread_works_on() {

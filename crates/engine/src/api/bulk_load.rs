@@ -30,6 +30,9 @@ impl Db {
     /// upwards, and each is logged and written once. The records appear all at once when
     /// [`BulkLoad::finish`] returns; after a crash before that there is none of them.
     ///
+    /// While a load is open, the log's files grow without being filled with zeros, so commits
+    /// beside it may take longer.
+    ///
     /// The log has to hold the whole load ([`crate::Options::log_max_bytes`]); with the scheme
     /// `in-place` the journals have to.
     ///

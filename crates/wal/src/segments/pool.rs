@@ -52,7 +52,7 @@ use crate::segments::retention::Retention;
 const LEAST_AHEAD: u64 = 64 << 10;
 /// ...or this part of a segment, if it is less.
 const LEAST_PART: u64 = 8;
-/// During bulk loads they extend at most this many bytes beyond the reserved ones.
+/// During bulk loads it is not more than these bytes.
 const BULK_AHEAD: u64 = 4 << 20;
 
 /// Bounds on the number of segments.
@@ -112,6 +112,32 @@ impl Growth {
         let namesake = self.spares.iter().position(|&spare| spare == number);
         let at = namesake.or(self.spares.len().checked_sub(1))?;
         Some(self.spares.swap_remove(at))
+    }
+}
+
+/// A step of growth.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    /// LSN up to which the files should reach.
+    target: u64,
+    /// Whether a table is loaded in bulk: no zeros are written.
+    is_loading: bool,
+    /// Returns whether a thread needs the step. Otherwise there are pauses.
+    hurry: &'a dyn Fn() -> bool,
+}
+
+impl Step<'_> {
+    /// Makes a file `bytes` long, durably.
+    fn fill(&self, file: &dyn File, bytes: u64) -> Result<()> {
+        if self.is_loading {
+            file.reserve(bytes)?;
+        } else {
+            throttled_allocate(file, bytes, self.hurry)?;
+        }
+        if !planted!(GrowthUnsynced) {
+            file.sync()?;
+        }
+        Ok(())
     }
 }
 
@@ -255,24 +281,25 @@ impl Segments {
 
     /// Returns how much space there should be beyond `needed`, the end of the log with the reserved
     /// bytes: as much as the log has grown since it was opened, and at most a segment.
-    fn ahead(&self, needed: u64) -> u64 {
+    fn ahead(&self, needed: u64, is_loading: bool) -> u64 {
         let Geometry { segment_bytes, .. } = self.files.geometry;
         let least = LEAST_AHEAD.min(segment_bytes / LEAST_PART);
         let written = needed.saturating_sub(self.reserved()).saturating_sub(self.opened_at);
         let most = self.files.geometry.data_bytes();
-        written.max(least).min(if self.is_loading() { most.min(BULK_AHEAD) } else { most })
+        written.max(least).min(if is_loading { most.min(BULK_AHEAD) } else { most })
     }
 
-    /// Returns how far a step of growth reaches that is taken because of `needed`.
-    fn target(&self, needed: u64) -> u64 {
-        needed + 2 * self.ahead(needed)
+    /// Returns the step of growth that is taken because of `needed`.
+    fn step<'a>(&self, needed: u64, hurry: &'a dyn Fn() -> bool) -> Step<'a> {
+        let is_loading = self.is_loading();
+        Step { target: needed + 2 * self.ahead(needed, is_loading), is_loading, hurry }
     }
 
     /// Returns whether a log that ends at `end` should grow in the background.
     pub(crate) fn wants_more(&self, end: Lsn) -> bool {
         let needed = end.get().saturating_add(self.reserved());
         self.limits.spare_segments > 0
-            && needed + self.ahead(needed) > self.limit.load(Ordering::Relaxed)
+            && needed + self.ahead(needed, self.is_loading()) > self.limit.load(Ordering::Relaxed)
             && !self.ahead_failed.load(Ordering::Relaxed)
     }
 
@@ -287,11 +314,12 @@ impl Segments {
         let needed = || end().get().saturating_add(self.reserved());
         let hurry = || {
             let needed = needed();
-            let is_pressed = needed + self.ahead(needed) / 2 > self.limit.load(Ordering::Relaxed);
+            let ahead = self.ahead(needed, self.is_loading());
+            let is_pressed = needed + ahead / 2 > self.limit.load(Ordering::Relaxed);
             is_pressed || self.hurried.load(Ordering::Relaxed) > 0
         };
         let may_grow = self.limit.load(Ordering::Relaxed) < self.files.reach() || self.may_add(1);
-        if !(may_grow && self.extend_to(&mut growth, self.target(needed()), &hurry).is_ok()) {
+        if !(may_grow && self.extend_to(&mut growth, self.step(needed(), &hurry)).is_ok()) {
             self.ahead_failed.store(true, Ordering::Relaxed);
         }
     }
@@ -317,34 +345,34 @@ impl Segments {
     /// Takes a step of growth because `needed` is not within the limit: generous if the disk has
     /// space for it.
     fn extend(&self, growth: &mut Growth, needed: u64) -> Result<()> {
-        match self.extend_to(growth, self.target(needed), &|| true) {
-            Err(WalError::Disk(disk)) if disk.is_full() => self.extend_to(growth, needed, &|| true),
+        let step = self.step(needed, &|| true);
+        match self.extend_to(growth, step) {
+            Err(WalError::Disk(disk)) if disk.is_full() => self.extend_to(growth, Step { target: needed, ..step }),
             extended => extended,
         }
     }
 
-    /// Extends the last segment's file towards `target` or, if it is whole, adds a segment; with
-    /// pauses as long as `hurry` returns that no thread needs it.
-    fn extend_to(&self, growth: &mut Growth, target: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
+    /// Extends the last segment's file towards the target or, if it is whole, adds a segment.
+    fn extend_to(&self, growth: &mut Growth, step: Step<'_>) -> Result<()> {
         let (geometry, limit) = (self.files.geometry, self.limit.load(Ordering::Relaxed));
         let reach = if limit < self.files.reach() { self.files.reach() } else { limit + geometry.data_bytes() };
-        let target = target.clamp(limit + 1, reach).next_multiple_of(BLOCK);
+        let step = Step { target: step.target.clamp(limit + 1, reach).next_multiple_of(BLOCK), ..step };
         if limit < self.files.reach() {
-            self.grow_last(geometry.segment_of(limit), target, hurry)?;
+            self.grow_last(geometry.segment_of(limit), step)?;
         } else {
-            self.add(growth, target, hurry)?;
+            self.add(growth, step)?;
         }
         self.limit.store(self.files.limit(), Ordering::Release);
         Ok(())
     }
 
-    /// Makes the last segment's file reach `target`.
-    fn grow_last(&self, number: u64, target: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
+    /// Makes the last segment's file reach the target.
+    fn grow_last(&self, number: u64, step: Step<'_>) -> Result<()> {
         let file = self.home.open(&segment_name(self.log(), number), OpenMode::Existing)?;
-        let bytes = self.files.geometry.bytes_up_to(number, target);
+        let bytes = self.files.geometry.bytes_up_to(number, step.target);
         // A step that failed may have made the file longer, and its header may state that.
         let before = file.len()?;
-        self.fill(&*file, bytes, hurry).inspect_err(|_| {
+        step.fill(&*file, bytes).inspect_err(|_| {
             // What there is of the new part would only take up space.
             let _ = file.set_len(before);
         })?;
@@ -354,22 +382,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Fills a file with zeros up to `bytes`, durably; during a bulk load, makes it as long without
-    /// writing them.
-    fn fill(&self, file: &dyn File, bytes: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
-        if self.is_loading() {
-            file.reserve(bytes)?;
-        } else {
-            throttled_allocate(file, bytes, hurry)?;
-        }
-        if !planted!(GrowthUnsynced) {
-            file.sync()?;
-        }
-        Ok(())
-    }
-
-    /// Adds the next segment, whose file reaches `target` at least.
-    fn add(&self, growth: &mut Growth, target: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
+    /// Adds the next segment, whose file reaches the target at least.
+    fn add(&self, growth: &mut Growth, step: Step<'_>) -> Result<()> {
         let geometry = self.files.geometry;
         let number = geometry.segment_of(self.limit.load(Ordering::Relaxed));
         let (spare, bytes) = match growth.take_spare(number) {
@@ -379,8 +393,8 @@ impl Segments {
                 (spare, geometry.segment_bytes)
             }
             None => {
-                let bytes = geometry.bytes_up_to(number, target);
-                self.make_spare(number, bytes, hurry)?;
+                let bytes = geometry.bytes_up_to(number, step.target);
+                self.make_spare(number, bytes, step)?;
                 self.created.fetch_add(1, Ordering::Relaxed);
                 (number, bytes)
             }
@@ -398,13 +412,13 @@ impl Segments {
     }
 
     /// Makes a durable spare file of `bytes`.
-    fn make_spare(&self, number: u64, bytes: u64, hurry: &dyn Fn() -> bool) -> Result<()> {
+    fn make_spare(&self, number: u64, bytes: u64, step: Step<'_>) -> Result<()> {
         let (name, disk) = (spare_name(self.log(), number), self.home.disk());
         if disk.exists(&name)? {
             disk.remove(&name)?;
         }
         let file = self.home.open(&name, OpenMode::CreateNew)?;
-        self.fill(&*file, bytes, hurry).inspect_err(|_| {
+        step.fill(&*file, bytes).inspect_err(|_| {
             // The rest of it would only take up space; if it cannot be removed either, opening the
             // log does it.
             let _ = disk.remove(&name);

@@ -41,7 +41,7 @@ pub(super) fn near_instant(
 pub(super) const SETTINGS: &str = "The best setting of clients counts; between the ends of the axis, the best of those \
                                    that are best at an end.";
 
-/// Returns how many measurements [`curves`] makes at most.
+/// Returns how many measurements [`curves`] makes.
 pub(super) fn points(rounds: usize, contenders: usize, barriers: &[f64]) -> usize {
     contenders * (2 + rounds * barriers.len())
 }
@@ -65,8 +65,8 @@ pub(super) fn curves(
             let what = format!("{workload}, {}, {barrier} us, settings of clients", contender.name);
             let all = site.clients(contender);
             if let [only] = all {
-                best = vec![*only];
-                break;
+                best = context.measure(what, || Ok(vec![*only]))?;
+                continue;
             }
             let speeds = context.measure(what, || site.speeds(contender, length(barrier), all))?;
             let ahead = all[fastest(&speeds)];

@@ -97,11 +97,16 @@ impl Ground for Simulated {
                 MACHINE
             ),
             format!(
-                "A scheme is tried with {} settings of clients (12 threads that block; 12 threads with 8 pipelined \
-                 clients each, as far as there are so many settings), {} ms of virtual time after a warm-up, followed \
-                 by the workload's audit.",
-                self.clients.len(),
-                self.time.as_millis()
+                "The settings of clients that a scheme is tried with: {}. Each measurement is {} ms of virtual time, \
+                 after some MiB of log, with which the log's files have grown, and a warm-up; it is followed by the \
+                 workload's audit. A run before an interruption takes {} ms.",
+                if self.clients.len() == 1 {
+                    "12 threads with 8 pipelined clients each"
+                } else {
+                    "12 threads that block, and 12 threads with 8 pipelined clients each"
+                },
+                self.time.as_millis(),
+                self.long.as_millis()
             ),
             format!(
                 "A batch of Group Commit lasts {} ms. Its clients: {}, all of them pipelined.",

@@ -19,7 +19,7 @@ use crate::experiments::simulated::setup::{Bench, Device, Point, Setup};
 use crate::simulation::{self, finished, plan};
 use crate::with_work::WithWork;
 
-/// Bytes of log before a measurement: more than it writes.
+/// Bytes of log before a measurement: more than most measurements write.
 const AGED: u64 = 8 << 20;
 
 /// A populated database.

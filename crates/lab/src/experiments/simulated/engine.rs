@@ -141,11 +141,16 @@ impl Populated {
 
 /// How it was set up.
 pub(super) fn setting(bench: &Bench) -> String {
-    let Bench { machine, workload, scale, rows_per_unit, time, .. } = bench;
+    let Bench { machine, workload, scale, rows_per_unit, time, more_work, .. } = bench;
+    let more = match more_work.as_micros() {
+        0 => String::new(),
+        micros => format!(", each transaction of which has {micros} us of more work"),
+    };
     format!(
-        "Simulated machine: {}. The whole engine, {workload} with {scale} x {rows_per_unit} rows, on a simulated \
-         disk; each measurement is {} ms of virtual time after a warm-up, followed by the workload's audit. \
-         Shares are of the time of the clients' threads, without the engine's own threads.",
+        "Simulated machine: {}. The whole engine, {workload} with {scale} x {rows_per_unit} rows{more}, on a simulated \
+         disk. Each measurement is {} ms of virtual time, after 8 MiB of log, with which the log's files have grown, \
+         and a warm-up; it is followed by the workload's audit. Shares are of the time of the clients' threads, \
+         without the engine's own threads.",
         machine.name,
         time.as_millis()
     )
