@@ -43,7 +43,7 @@ impl Experiment for Recovery {
                  tenth. A run before had 0.61 and 0.92 for the two parts"
             }
             World::Simulated => {
-                "runs are too short there for a long recovery: 16 ms lazily, and 11 ms whatever the number of dirty \
+                "runs are too short there for a long recovery: 14 ms lazily, and 11 ms whatever the number of dirty \
                  pages"
             }
         })
