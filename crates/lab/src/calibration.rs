@@ -159,7 +159,7 @@ impl Operation {
             observe(threads);
             for (apart, contexts) in APART.into_iter().take(if threads == 1 { 1 } else { APART.len() }) {
                 let measure = move || self.measure(threads, 1, Duration::from_millis(2));
-                let nanos = crate::simulation::run_on("server-2x64", Some(contexts.into()), measure)?;
+                let nanos = crate::simulation::run_on("server-2x64", contexts.into(), measure)?;
                 let apart = (threads == 2).then(|| apart.to_owned());
                 measured.push(Calibrated { what: self.name(), threads, apart, nanos });
             }

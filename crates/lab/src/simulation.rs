@@ -1,43 +1,29 @@
 //! Runs on a simulated machine.
 
-use std::num::NonZeroU64;
 use std::panic::resume_unwind;
 
 use duramen::Db;
 use duramen_machine::{Description, Outcome, Plan};
-
 use duramen_sync::thread;
 
 use crate::error::{Error, Result};
 
-/// Runs `work` as the first thread of the machine called `machine`.
-pub(crate) fn run<T: 'static>(machine: &'static str, work: impl FnOnce() -> Result<T> + 'static) -> Result<T> {
-    run_on(machine, None, work)
-}
-
-/// As [`run`], with all threads on these contexts of the machine.
+/// Runs `work` as the first thread of the machine called `machine`, with all threads on these
+/// contexts of it.
 pub(crate) fn run_on<T: 'static>(
     machine: &'static str,
-    contexts: Option<Vec<usize>>,
+    contexts: Vec<usize>,
     work: impl FnOnce() -> Result<T> + 'static,
 ) -> Result<T> {
-    execute(machine, &Plan { contexts, ..plan(machine)? }, work)
+    run(machine, &Plan { contexts: Some(contexts), ..plan(machine)? }, work)
 }
 
-/// As [`run`], with memory of another bandwidth, in bytes per second.
-pub(crate) fn run_with_memory<T: 'static>(
+/// Runs `work` as the first thread of a plan of the machine called `machine`.
+pub(crate) fn run<T: 'static>(
     machine: &'static str,
-    bandwidth: Option<NonZeroU64>,
+    plan: &Plan,
     work: impl FnOnce() -> Result<T> + 'static,
 ) -> Result<T> {
-    let mut plan = plan(machine)?;
-    if let Some(bandwidth) = bandwidth {
-        plan.description = plan.description.with_memory_bandwidth(bandwidth);
-    }
-    execute(machine, &plan, work)
-}
-
-fn execute<T: 'static>(machine: &'static str, plan: &Plan, work: impl FnOnce() -> Result<T> + 'static) -> Result<T> {
     let simulation = |reason: String| Error::Simulation { machine, reason };
     let mut report = duramen_machine::run(plan, work);
     match std::mem::replace(&mut report.outcome, Outcome::Stopped) {

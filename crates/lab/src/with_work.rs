@@ -236,3 +236,43 @@ impl Transaction for WorkingTransaction {
         self.worked().abort_later()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use duramen::Options;
+    use duramen_sync::clock::Instant;
+    use duramen_workloads::store::Acknowledge;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    #[test]
+    fn a_transaction_takes_as_long_as_stated_and_does_what_it_did() {
+        const WORK: Duration = Duration::from_millis(20);
+        let db = Db::in_memory(Options::small()).unwrap();
+        let request = Request { scale: Some(1), rows_per_unit: Some(10), ..Request::default() };
+        let workload = WithWork::new(request, "tpcb", &db, WORK).unwrap();
+        workload.load(&db, &mut |_| {}).unwrap();
+        let mut session = workload.session(&db, 0).unwrap();
+        session.draw(&mut StdRng::seed_from_u64(1));
+        let start = Instant::now();
+        session.execute(Acknowledge::OnReturn).unwrap();
+        assert!(start.elapsed() >= WORK, "{:?}", start.elapsed());
+        session.acknowledged().unwrap();
+        drop(session);
+        assert!(workload.audit(&db).unwrap().is_ok());
+    }
+
+    #[test]
+    fn the_rest_of_the_work_comes_before_the_commit() {
+        let mut work = Work::new(Duration::from_millis(20));
+        let start = Instant::now();
+        (0..2).for_each(|_| work.part());
+        assert!(start.elapsed() >= Duration::from_millis(8));
+        work.rest();
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        (0..9).for_each(|_| work.part());
+        assert_eq!(work.parts, 0, "operations behind the fourth have no part");
+    }
+}

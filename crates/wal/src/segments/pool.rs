@@ -52,7 +52,7 @@ use crate::segments::retention::Retention;
 const LEAST_AHEAD: u64 = 64 << 10;
 /// ...or this part of a segment, if it is less.
 const LEAST_PART: u64 = 8;
-/// During bulk loads it is not more than these bytes.
+/// ...but during bulk loads at most this many.
 const BULK_AHEAD: u64 = 4 << 20;
 
 /// Bounds on the number of segments.
@@ -280,7 +280,8 @@ impl Segments {
     }
 
     /// Returns how much space there should be beyond `needed`, the end of the log with the reserved
-    /// bytes: as much as the log has grown since it was opened, and at most a segment.
+    /// bytes: as much as the log has grown since it was opened, and at most a segment, or
+    /// [`BULK_AHEAD`] while a table `is_loading`.
     fn ahead(&self, needed: u64, is_loading: bool) -> u64 {
         let Geometry { segment_bytes, .. } = self.files.geometry;
         let least = LEAST_AHEAD.min(segment_bytes / LEAST_PART);

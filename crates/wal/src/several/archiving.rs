@@ -6,8 +6,8 @@
 //! segment is copied only when the logs are *complete* up to every record that begins in it: a sync
 //! record with a high enough GSN is hardened, with all logs up to its tails, and no later cut can
 //! come before that GSN. Where transactions commit, such a sync record usually exists when the
-//! segment is full, or soon after. Otherwise the archiver has a
-//! commit round for all segments that are due.
+//! segment is full, or soon after. Otherwise the archiver has a commit round for all segments that
+//! are due.
 //!
 //! # Waiting
 //! The thread waits for the logs to be hardened as a committer does, and holds no lock. A thread

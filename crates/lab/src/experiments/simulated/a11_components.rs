@@ -98,7 +98,7 @@ impl Experiment for Bars {
         Some(
             "sixty clients share ten branches, so with flush pipelining they wait for each other's row locks for \
              two thirds of the time, which this figure counts as idle. Without waiting for locks the machine is \
-             idle for less than 0.03 of the time",
+             idle for less than 0.07 of the time",
         )
     }
 

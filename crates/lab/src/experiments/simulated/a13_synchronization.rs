@@ -90,7 +90,7 @@ fn load(machine: Machine, threads: usize, every: u64, synchronizes: bool) -> Loa
 
 #[cfg(duramen_machine)]
 fn simulate(machine: Machine, load: Load) -> Result<f64> {
-    crate::simulation::run(machine.name, move || load.rate())
+    crate::simulation::run(machine.name, &machine.plan()?, move || load.rate())
 }
 
 #[cfg(not(duramen_machine))]

@@ -11,6 +11,7 @@ use super::setup::{Bench, Setup};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
+use crate::experiments::a1_elr_skew::{LEAST_PEAK, MOST_AFTER_FALL, NO_GAIN};
 use crate::figure::{Axis, Figure, Series, Shape};
 use crate::with_work;
 
@@ -96,13 +97,13 @@ impl Experiment for ElrSkew {
 fn parts(series: &Series) -> [Check; 3] {
     let without_skew = series.at(0.0).unwrap_or(f64::NAN);
     [
-        Check::new("speed-up without skew", "1", without_skew, Bound::AtMost(1.3)),
-        Check::new("peak", "35", series.peak(), Bound::AtLeast(10.0)),
+        Check::new("speed-up without skew", "1", without_skew, Bound::AtMost(NO_GAIN)),
+        Check::new("peak", "35", series.peak(), Bound::AtLeast(LEAST_PEAK)),
         Check::new(
             "speed-up at the greatest skew by the peak",
             "below 1",
             series.last() / series.peak(),
-            Bound::AtMost(0.9),
+            Bound::AtMost(MOST_AFTER_FALL),
         ),
     ]
 }

@@ -85,7 +85,7 @@ impl Bench {
     /// Runs the workload with each number of threads in turn.
     pub(crate) fn measure(&self, loaded: &Loaded, setup: Setup, threads: u32) -> Result<Point> {
         let (bench, disk) = (*self, finished("server-2x64", &loaded.outcome)?.clone());
-        let report = duramen_machine::run(&plan(self.machine.name)?, move || {
+        let report = duramen_machine::run(&self.machine.plan()?, move || {
             let disk = Arc::new(DelayDisk::new(Arc::new(disk.image()), "log/", Duration::ZERO));
             let db = Db::open_on(disk.clone(), Self::options(&setup))?;
             simulation::age_logs(&db, AGED)?;

@@ -53,9 +53,7 @@ pub(super) fn measure(
 
 #[cfg(duramen_machine)]
 fn simulate(machine: Machine, design: InsertDesign, load: BufferLoad) -> Result<BufferRate> {
-    crate::simulation::run_with_memory(machine.name, machine.memory_bandwidth, move || {
-        Ok(duramen_wal::measure::buffer(design, &load)?)
-    })
+    crate::simulation::run(machine.name, &machine.plan()?, move || Ok(duramen_wal::measure::buffer(design, &load)?))
 }
 
 #[cfg(not(duramen_machine))]

@@ -2,6 +2,14 @@
 
 use std::num::NonZeroU64;
 
+#[cfg(duramen_machine)]
+use duramen_machine::Plan;
+
+#[cfg(duramen_machine)]
+use crate::error::Result;
+#[cfg(duramen_machine)]
+use crate::simulation::plan;
+
 /// A machine, as experiments call it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Machine {
@@ -24,33 +32,36 @@ pub(super) const NIAGARA: Machine =
 /// The paper's, with memory as fast as its Fig. 9 shows: every design ends at about 2.2 GB/s of
 /// log, and each byte of it is read once and written once.
 pub(super) const NIAGARA_AS_MEASURED: Machine = Machine {
-    name: "niagara2",
     suffix: "-memory",
     title: "Niagara II, memory of 4.4 GB/s",
-    sockets: 1,
     memory_bandwidth: NonZeroU64::new(4_400_000_000),
+    ..NIAGARA
 };
 
 /// Four of the paper's.
 pub(super) const FOUR_SOCKETS: Machine =
-    Machine { name: "niagara2-4", suffix: "-sockets", title: "four Niagara II", sockets: 4, memory_bandwidth: None };
+    Machine { name: "niagara2-4", suffix: "-sockets", title: "four Niagara II", sockets: 4, ..NIAGARA };
 
 /// That of the paper on logging in persistent memory: four sockets of six cores, 48 contexts.
-pub(super) const XEON: Machine =
-    Machine { name: "xeon-e7-4807", suffix: "", title: "four Xeon E7-4807", sockets: 4, memory_bandwidth: None };
+pub(super) const XEON: Machine = Machine { name: "xeon-e7-4807", title: "four Xeon E7-4807", sockets: 4, ..NIAGARA };
 
 /// A machine of today, which no paper has: 256 contexts on two sockets.
-pub(super) const SERVER: Machine = Machine {
-    name: "server-2x64",
-    suffix: "-server",
-    title: "2 x 64 cores of today",
-    sockets: 2,
-    memory_bandwidth: None,
-};
+pub(super) const SERVER: Machine =
+    Machine { name: "server-2x64", suffix: "-server", title: "2 x 64 cores of today", sockets: 2, ..NIAGARA };
 
 impl Machine {
     /// Returns what the figure of claim `id` is called that shows this machine.
     pub(super) fn figure(&self, id: &str) -> String {
         format!("{id}{}", self.suffix)
+    }
+
+    /// Returns the plan of a run on it.
+    #[cfg(duramen_machine)]
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let mut plan = plan(self.name)?;
+        if let Some(bandwidth) = self.memory_bandwidth {
+            plan.description = plan.description.with_memory_bandwidth(bandwidth);
+        }
+        Ok(plan)
     }
 }
