@@ -109,7 +109,7 @@ pub(crate) const fn group_commit(period: Duration) -> Contender {
 }
 
 /// Sizes of a database, in bytes, and of its batches.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Sizes {
     /// How long clients run until the pool holds nearly all pages that they use.
     pub(crate) fill: Duration,

@@ -16,7 +16,7 @@ use crate::nvm_disk::{NvmDisk, Persists};
 use crate::timed::Timed;
 
 /// A workload and the size of its database.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Job {
     /// The workload's name.
     pub(crate) workload: &'static str,

@@ -1,5 +1,10 @@
 //! The schemes of *Storage Management in the NVRAM Era* on the processor that the paper used.
+//!
+//! A simulated measurement gives the same figures each time, so what several experiments measure is
+//! measured once.
 
+#[cfg(duramen_machine)]
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::ground::{Ground, Site};
@@ -12,6 +17,8 @@ use crate::contender::{CONTENDERS, Contender};
 use crate::contender::{Clients, Sizes};
 use crate::error::Result;
 use crate::experiment::Context;
+#[cfg(duramen_machine)]
+use crate::kept::Kept;
 use crate::nvm_bed::Job;
 
 /// The processor that the paper used: one socket of six cores, 12 contexts.
@@ -33,6 +40,7 @@ struct Simulated {
     clients: &'static [Clients],
     batched: &'static [Clients],
     time: Duration,
+    short: Duration,
     long: Duration,
     dirty_pages: &'static [usize],
     divisor: u64,
@@ -44,6 +52,7 @@ pub(super) fn ground(context: &Context<'_>) -> Box<dyn Ground> {
         clients: context.pick(CLIENTS, &CLIENTS[1..], &CLIENTS[1..]),
         batched: BATCHED,
         time: Duration::from_millis(context.pick(5, 4, 1)),
+        short: Duration::from_millis(context.pick(20, 20, 2)),
         long: Duration::from_millis(context.pick(100, 40, 2)),
         dirty_pages: context.pick(&[1_024, 256, 64, 16], &[256, 64], &[64]),
         divisor: context.pick(1, 4, 40),
@@ -67,10 +76,9 @@ impl Simulated {
 impl Ground for Simulated {
     #[cfg(duramen_machine)]
     fn site(&self, workload: &'static str) -> Result<Box<dyn Site>> {
-        let databases: Result<Vec<_>> =
-            distinct().map(|contender| Ok((contender, populate(MACHINE, contender, self.job(workload))?))).collect();
-        let Self { clients, batched, time, long, .. } = *self;
-        Ok(Box::new(There { databases: databases?, clients, batched, time, long }))
+        let databases = distinct().map(|contender| (contender, OnceCell::new())).collect();
+        let Self { clients, batched, time, short, long, .. } = *self;
+        Ok(Box::new(There { job: self.job(workload), databases, clients, batched, time, short, long }))
     }
 
     #[cfg(not(duramen_machine))]
@@ -99,14 +107,16 @@ impl Ground for Simulated {
             format!(
                 "The settings of clients that a scheme is tried with: {}. Each measurement is {} ms of virtual time, \
                  after some MiB of log, with which the log's files have grown, and a warm-up; it is followed by the \
-                 workload's audit. A run before an interruption takes {} ms.",
+                 workload's audit. A run before an interruption takes {} ms, or {} ms if it shall only show that \
+                 recovery is near-instant.",
                 if self.clients.len() == 1 {
                     "12 threads with 8 pipelined clients each"
                 } else {
                     "12 threads that block, and 12 threads with 8 pipelined clients each"
                 },
                 self.time.as_millis(),
-                self.long.as_millis()
+                self.long.as_millis(),
+                self.short.as_millis()
             ),
             format!(
                 "A batch of Group Commit lasts {} ms. Its clients: {}, all of them pipelined.",
@@ -128,21 +138,51 @@ fn distinct() -> impl Iterator<Item = Contender> {
     CONTENDERS.iter().copied().enumerate().filter(move |(at, _)| is_first(*at)).map(|(_, contender)| contender)
 }
 
-/// The databases of a workload.
+/// The databases of a workload, each of which is populated for the first measurement that was not
+/// made before.
 #[cfg(duramen_machine)]
 struct There {
-    databases: Vec<(Contender, Populated)>,
+    job: Job,
+    databases: Vec<(Contender, OnceCell<Populated>)>,
     clients: &'static [Clients],
     batched: &'static [Clients],
     time: Duration,
+    short: Duration,
     long: Duration,
+}
+
+/// What a measurement depends on: beside the job and the contender, how long barriers are, who the
+/// clients are, and how long they run.
+#[cfg(duramen_machine)]
+type Key = (Job, Contender, Duration, Clients, Duration);
+
+#[cfg(duramen_machine)]
+thread_local! {
+    /// What this thread has measured.
+    static SPEEDS: Kept<Key, Speed> = const { Kept::new() };
+    /// The interruptions of this thread.
+    static INTERRUPTED: Kept<Key, Interrupted> = const { Kept::new() };
 }
 
 #[cfg(duramen_machine)]
 impl There {
-    fn database(&self, contender: Contender) -> &Populated {
+    fn database(&self, contender: Contender) -> Result<&Populated> {
         let found = self.databases.iter().find(|(other, _)| other.is_like(contender));
-        &found.expect("each scheme has a database").1
+        let (like, database) = found.expect("each scheme has a database");
+        if database.get().is_none() {
+            let _ = database.set(populate(MACHINE, *like, self.job)?);
+        }
+        Ok(database.get().expect("it was populated"))
+    }
+
+    fn speed(&self, contender: Contender, barrier: Duration, clients: Clients) -> Result<Speed> {
+        let key = (self.job, contender, barrier, clients, self.time);
+        if let Some(kept) = SPEEDS.with(|speeds| speeds.find(&key)) {
+            return Ok(kept);
+        }
+        let speed = Speed::of(&self.database(contender)?.measure(contender, clients, barrier, self.time)?);
+        SPEEDS.with(|speeds| speeds.keep(key, speed));
+        Ok(speed)
     }
 }
 
@@ -153,21 +193,28 @@ impl Site for There {
     }
 
     fn speeds(&self, contender: Contender, barrier: Duration, clients: &[Clients]) -> Result<Vec<Speed>> {
-        let database = self.database(contender);
-        let measure = |clients: &Clients| database.measure(contender, *clients, barrier, self.time);
-        clients.iter().map(|clients| Ok(Speed::of(&measure(clients)?))).collect()
+        clients.iter().map(|clients| self.speed(contender, barrier, *clients)).collect()
     }
 
-    /// Both kinds of runs are as long as virtual time allows.
-    fn interrupt(&self, contender: Contender, _: Run) -> Result<Interrupted> {
+    fn interrupt(&self, contender: Contender, run: Run) -> Result<Interrupted> {
         let clients = *self.clients(contender).last().expect("there are clients");
-        let (measured, micros) = self.database(contender).interrupt(contender, clients, self.long)?;
-        Ok(Interrupted {
+        let time = match run {
+            Run::Short => self.short,
+            Run::Long => self.long,
+        };
+        let key = (self.job, contender, Duration::ZERO, clients, time);
+        if let Some(kept) = INTERRUPTED.with(|interrupted| interrupted.find(&key)) {
+            return Ok(kept);
+        }
+        let (measured, micros) = self.database(contender)?.interrupt(contender, clients, time)?;
+        let interrupted = Interrupted {
             throughput: measured.throughput,
             recovery: micros as f64 / 1e6,
             page_flushes: measured.page_flushes,
             dirty_pages: measured.dirty_pages,
-        })
+        };
+        INTERRUPTED.with(|kept| kept.keep(key, interrupted));
+        Ok(interrupted)
     }
 
     /// Each measurement ends with an audit.

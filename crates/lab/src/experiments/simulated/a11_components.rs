@@ -145,7 +145,7 @@ impl Experiment for Bars {
 /// Each system with as many clients as in the paper's figure.
 fn bars(context: &mut Context<'_>, bench: Bench) -> Result<Vec<(String, Measured)>> {
     const THREADS: u32 = 60;
-    let populated = Populated::new(context, bench)?;
+    let populated = Populated::new(bench);
     let bar = |setup: Setup| Ok((setup.name.to_owned(), populated.measure(context, setup, THREADS)?));
     SETUPS.into_iter().map(bar).collect()
 }

@@ -66,7 +66,7 @@ impl Experiment for Migration {
                     time,
                     more_work: Duration::ZERO,
                 };
-                let populated = Populated::new(context, bench)?;
+                let populated = Populated::new(bench);
                 let curves = Curves::measure(context, &populated, setups, threads)?;
                 if is_in_paper && machine == FOUR_SOCKETS {
                     let bound = Bound::Within(0.2, 0.6);

@@ -61,7 +61,7 @@ impl Experiment for ElrSkew {
             more_work: Duration::ZERO,
         };
         context.expect(2 * SETUPS.len() * skews.len());
-        let populated = Populated::new(context, bench)?;
+        let populated = Populated::new(bench);
         let (mut all, mut checks) = (Vec::new(), Vec::new());
         for more_work in [Duration::ZERO, MORE_WORK] {
             let mut points = Vec::new();

@@ -49,7 +49,7 @@ impl Sweep {
         let mut measured = Vec::new();
         for &setup in setups {
             if !populated.iter().any(|with| with.logs() == setup.logs) {
-                populated.push(Populated::with_logs(context, self.bench, setup.logs)?);
+                populated.push(Populated::with_logs(self.bench, setup.logs));
             }
             let with = populated.iter().find(|with| with.logs() == setup.logs).expect("it was just made");
             let line: Result<_> = self.threads.iter().map(|&threads| with.measure(context, setup, threads)).collect();

@@ -1,4 +1,7 @@
 //! The whole engine on a simulated machine.
+//!
+//! A simulated measurement gives the same figures each time, so what several experiments measure is
+//! measured once.
 
 use std::time::Duration;
 
@@ -59,27 +62,32 @@ pub(crate) struct Measured {
     pub(crate) commits_per_drain: f64,
 }
 
-/// A populated database.
+#[cfg(duramen_machine)]
+thread_local! {
+    /// What this thread has measured with so many threads.
+    static KEPT: crate::kept::Kept<(Bench, Setup, u32), Measured> = const { crate::kept::Kept::new() };
+}
+
+/// A database, which is populated for the first measurement that was not made before.
 pub(super) struct Populated {
     bench: Bench,
     logs: (u16, Partition),
     #[cfg(duramen_machine)]
-    loaded: super::bed::Loaded,
+    loaded: std::cell::OnceCell<super::bed::Loaded>,
 }
 
 impl Populated {
-    /// Populates one with one log.
-    pub(super) fn new(context: &mut Context<'_>, bench: Bench) -> Result<Self> {
-        Self::with_logs(context, bench, (1, Partition::Transaction))
+    /// Returns one with one log.
+    pub(super) fn new(bench: Bench) -> Self {
+        Self::with_logs(bench, (1, Partition::Transaction))
     }
 
-    /// Populates one with so many logs.
-    pub(super) fn with_logs(context: &mut Context<'_>, bench: Bench, logs: (u16, Partition)) -> Result<Self> {
-        context.prepare("populating");
+    /// Returns one with so many logs.
+    pub(super) fn with_logs(bench: Bench, logs: (u16, Partition)) -> Self {
         #[cfg(duramen_machine)]
-        return Ok(Self { bench, logs, loaded: bench.populate(logs)? });
+        return Self { bench, logs, loaded: std::cell::OnceCell::new() };
         #[cfg(not(duramen_machine))]
-        Ok(Self { bench, logs })
+        Self { bench, logs }
     }
 
     /// Returns its logs.
@@ -107,9 +115,23 @@ impl Populated {
 
     #[cfg(duramen_machine)]
     fn simulate(&self, bench: Bench, setup: Setup, threads: u32) -> Result<Measured> {
+        let key = (bench, setup, threads);
+        if let Some(kept) = KEPT.with(|kept| kept.find(&key)) {
+            return Ok(kept);
+        }
+        if self.loaded.get().is_none() {
+            let _ = self.loaded.set(self.bench.populate(self.logs)?);
+        }
+        let loaded = self.loaded.get().expect("it was populated");
+        let measured = Self::measured(&bench.measure(loaded, setup, threads)?, threads);
+        KEPT.with(|kept| kept.keep(key, measured));
+        Ok(measured)
+    }
+
+    #[cfg(duramen_machine)]
+    fn measured(point: &super::setup::Point, threads: u32) -> Measured {
         use duramen_machine::{Category, Time};
 
-        let point = bench.measure(&self.loaded, setup, threads)?;
         let seconds = |time: Time| time.picos() as f64 / 1e12;
         let all = point.elapsed.as_secs_f64() * f64::from(threads);
         let (mut busy, mut waiting) = (0.0, 0.0);
@@ -117,7 +139,7 @@ impl Populated {
             busy += seconds(point.spent.busy(category));
             waiting += seconds(point.spent.waiting(category));
         }
-        Ok(Measured {
+        Measured {
             throughput: point.throughput,
             shares: Shares {
                 log_contention: seconds(point.spent.waiting(Category::Log) + point.spent.blocked(Category::Log)) / all,
@@ -130,7 +152,7 @@ impl Populated {
             migrations: point.visits.migrated as f64 / (point.visits.all as f64).max(1.0),
             off_core: point.off_core as f64 / (point.committed as f64).max(1.0),
             commits_per_drain: point.committed as f64 / (point.drains as f64).max(1.0),
-        })
+        }
     }
 
     #[cfg(not(duramen_machine))]

@@ -8,7 +8,7 @@ use duramen::{CommitMode, InsertDesign, Partition};
 use crate::experiments::simulated::machines::Machine;
 
 /// What runs, on what.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Bench {
     /// Where.
     pub(crate) machine: Machine,
@@ -29,7 +29,7 @@ pub(crate) struct Bench {
 }
 
 /// A system that is compared with others.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Setup {
     /// What figures call it.
     pub(crate) name: &'static str,
@@ -46,7 +46,7 @@ pub(crate) struct Setup {
 }
 
 /// Where the end of a log is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Device {
     /// In files; a durable write of the log takes so long.
     Files(Duration),
