@@ -118,6 +118,10 @@ probes! {
     GhostKeptForSnapshot,
     /// A snapshot read a value that the page no longer has.
     OlderVersionRead,
+    /// Values of neighbouring records were published as one.
+    RunPublished,
+    /// A snapshot read a value of a record that was deleted with others.
+    RunRead,
     /// A snapshot was opened while a transaction kept versions.
     RunningPublished,
     /// A snapshot was opened while a commit whose transaction has ended was not hardened.

@@ -3,7 +3,8 @@
 //! A ghost keeps the place of a deleted key, so that the locks on the key and on the gap before it
 //! continue to protect the same key range. A ghost may be removed when no transaction holds or
 //! waits for either lock, which is checked under the leaf's exclusive latch: a transaction that
-//! takes such a lock later reads the leaf again and finds that the ghost is gone.
+//! takes such a lock later reads the leaf again and finds that the ghost is gone. (A transaction
+//! that has locked the table knows that there is none.)
 
 use duramen_sync::probe::{Probe, reach};
 

@@ -264,7 +264,6 @@ impl<B: PageBytes> Node<B> {
     }
 
     /// Compares the slot's key with `key`.
-    #[cfg(test)]
     pub(crate) fn compare_key(&self, slot: usize, key: &[u8]) -> Ordering {
         match self.strip(key, 1) {
             Ok(suffix) => self.compare_suffix(slot, suffix),

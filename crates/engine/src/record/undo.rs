@@ -67,9 +67,14 @@ impl<'a> KeyList<'a> {
 
     /// Returns the first and the last key.
     pub(crate) fn ends(&self) -> Option<(Vec<u8>, Vec<u8>)> {
-        let mut keys = self.to_vec().into_iter().map(|(key, _)| key);
-        let first = keys.next()?;
-        Some((first.clone(), keys.next_back().unwrap_or(first)))
+        let mut reader = Reader::new(self.rest);
+        let (mut first, mut last) = (None, None);
+        while let Ok(Some((rest, _))) = Self::next(&mut reader) {
+            first.get_or_insert(rest);
+            last = Some(rest);
+        }
+        let whole = |rest: &[u8]| [self.prefix, rest].concat();
+        Some((whole(first?), whole(last?)))
     }
 
     /// Returns the keys and their flags.
@@ -209,6 +214,8 @@ mod tests {
         let list = KeyList::of(&keys, &mut buffer);
         assert_eq!(list.prefix, b"key");
         assert_eq!(list.to_vec(), keys.map(|(key, flags)| (key.to_vec(), flags)));
+        assert_eq!(list.ends(), Some((b"key1".to_vec(), b"key3".to_vec())));
+        assert_eq!(KeyList { prefix: b"", rest: b"" }.ends(), None);
         for undo in [
             Undo::Delete { tree, keys: list },
             Undo::Delete { tree, keys: KeyList { prefix: b"", rest: b"" } },

@@ -8,7 +8,7 @@
 
 use super::Txn;
 use super::key_range::KeyRange;
-use super::write::{overflow_chain_of, unchanged};
+use super::write::overflow_chain_of;
 use crate::btree::number;
 use crate::error::Result;
 use crate::page::{Node, SlotFlags};
@@ -16,6 +16,7 @@ use crate::pool::broken;
 use crate::record::{FlagRun, KeyList, PageOp, Tree, Undo};
 use crate::storage::catalog::Table;
 use crate::txn_state::log::TxnLog;
+use crate::version::Deleted;
 
 /// The most records that are deleted with one operation.
 const MOST_RECORDS: usize = 64;
@@ -61,18 +62,15 @@ impl Txn {
         let mut scan = self.scan_to_delete(table, range);
         let mut deleted = 0;
         loop {
-            match scan.next_to_delete()? {
-                (Some(tree), keys) if !keys.is_empty() => {
-                    scan.txn().delete_keys(tree, &keys)?;
-                    deleted += keys.len() as u64;
-                }
-                _ => return Ok(deleted),
+            match scan.delete_next(Self::delete_keys)? {
+                0 => return Ok(deleted),
+                count => deleted += count as u64,
             }
         }
     }
 
     /// Deletes records that the transaction has locked, in the order of their keys.
-    fn delete_keys(&mut self, tree: Tree, mut keys: &[Vec<u8>]) -> Result<()> {
+    fn delete_keys(&mut self, tree: Tree, mut keys: &[&[u8]]) -> Result<()> {
         while !keys.is_empty() {
             let (mut count, mut bytes) = (0, 0);
             for key in keys.iter().take(MOST_RECORDS) {
@@ -89,29 +87,35 @@ impl Txn {
 
     /// Deletes those of the records, whose keys have `bytes`, that lie in the leaf of the first;
     /// returns their number.
-    fn delete_in_leaf(&mut self, tree: Tree, keys: &[Vec<u8>], bytes: usize) -> Result<usize> {
+    fn delete_in_leaf(&mut self, tree: Tree, keys: &[&[u8]], bytes: usize) -> Result<usize> {
         /// Bytes of a record's flags, its length and its slot in what is logged.
         const RECORD: usize = 16;
         let (engine, store, context) = self.parts();
         let bytes = TxnLog::bytes_to_delete(engine.scheme(), keys.len(), bytes + keys.len() * RECORD);
         engine.reserve_log(&mut context.log, bytes)?;
-        keys.iter().for_each(|key| engine.versions.request(tree.table, key));
-        let mut leaf = store.leaf_exclusive(tree, &keys[0])?;
+        let mut leaf = store.leaf_exclusive(tree, keys[0])?;
         let node = Node(&leaf[..]);
         let (mut deleted, mut runs, mut frees) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
+        let mut before = Vec::with_capacity(keys.len());
         let mut run: Option<FlagRun> = None;
-        for key in keys {
-            if !deleted.is_empty() && !node.contains(key) {
+        let mut next = 0;
+        for &key in keys {
+            // Most records follow the one before.
+            let (slot, found) = if next > 0 && next < node.slot_count() && node.compare_key(next, key).is_eq() {
+                (next, true)
+            } else if next > 0 && !node.contains(key) {
                 break;
-            }
-            let (slot, found) = node.lower_bound(key);
+            } else {
+                node.lower_bound(key)
+            };
             if !found || node.is_ghost(slot) {
                 return Err(broken(leaf.id(), "a record that is locked has vanished").into());
             }
-            let flags = node.flags(slot);
+            next = slot + 1;
+            let (flags, value) = (node.flags(slot), node.value(slot));
             let ghost = flags.with(SlotFlags::GHOST);
-            frees.extend(overflow_chain_of(node.value(slot), flags));
-            engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot), true);
+            frees.extend(overflow_chain_of(value, flags));
+            before.push(Deleted { key, value, flags });
             run = match run {
                 Some(run) if run.flags == ghost && run.slots().end == slot => {
                     Some(FlagRun { count: run.count + 1, ..run })
@@ -123,11 +127,12 @@ impl Txn {
                     Some(FlagRun { slot: number(slot), count: 1, flags: ghost })
                 }
             };
-            deleted.push((&key[..], flags));
+            deleted.push((key, flags));
         }
         if let Some(run) = run {
             run.encode(&mut runs);
         }
+        engine.versions.push_deleted(&mut context.versions, tree.table, &before);
         let mut list = Vec::new();
         let undo = Undo::Delete { tree, keys: KeyList::of(&deleted, &mut list) };
         context.log.delete_together(engine.scheme(), &engine.txns, &mut leaf, deleted.len(), |_, out| {

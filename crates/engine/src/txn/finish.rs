@@ -19,6 +19,7 @@ use super::Txn;
 use super::commit::Commit;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::lock::{LockId, LockMode};
 use crate::options::CommitMode;
 use crate::pool::PoolError;
 use crate::record::{DeferredFree, Tree};
@@ -307,7 +308,12 @@ fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[Ghost], frees: V
 /// Purges a ghost, or those of a range, leaf by leaf, and then merges the leaves of the range.
 fn purge(engine: &Engine, context: &mut Context, ghost: &Ghost) -> Result<()> {
     let (store, Ghost { tree, key, last }) = (&engine.store, ghost);
-    let is_purgeable = |key: &[u8]| engine.purging().is_purgeable(*tree, key);
+    // Then no other transaction has a lock in the table, or waits for one.
+    let has_table = context.locks.held(LockId::table(tree.table)) == Some(LockMode::Exclusive);
+    let is_purgeable = |key: &[u8]| match has_table {
+        true => engine.purging().is_unneeded(*tree, key),
+        false => engine.purging().is_purgeable(*tree, key),
+    };
     let mut step = |work: &mut dyn FnMut(&mut u64) -> std::result::Result<(), PoolError>| {
         engine.reserve_log(&mut context.log, 0)?;
         let mut logged = 0;

@@ -362,19 +362,18 @@ impl<'t> Scan<'t> {
         if self.deletes { LockMode::Exclusive } else { LockMode::Shared }
     }
 
-    /// Reads and locks the next records that are to be deleted, and returns their keys; none at the
-    /// end of the range.
-    pub(super) fn next_to_delete(&mut self) -> Result<(Option<Tree>, Vec<Vec<u8>>)> {
+    /// Reads and locks the next records that are to be deleted, and calls `delete` with their keys;
+    /// returns their number, which is zero at the end of the range.
+    pub(super) fn delete_next(&mut self, delete: impl FnOnce(&mut Txn, Tree, &[&[u8]]) -> Result<()>) -> Result<usize> {
         self.ready.clear();
         if !self.finished {
             self.fill()?;
         }
-        Ok((self.tree, self.ready.keys().map(<[u8]>::to_vec).collect()))
-    }
-
-    /// Returns the transaction of the scan.
-    pub(super) fn txn(&mut self) -> &mut Txn {
-        self.txn
+        let keys: Vec<&[u8]> = self.ready.keys().collect();
+        if let (Some(tree), false) = (self.tree, keys.is_empty()) {
+            delete(self.txn, tree, &keys)?;
+        }
+        Ok(keys.len())
     }
 
     /// Locks the record of a batch of one, if that needs no wait, and otherwise makes it count as

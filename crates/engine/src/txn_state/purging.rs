@@ -26,6 +26,11 @@ impl Purging<'_> {
         if !is_free(LockId::record(tree.table, key)) || !is_free(LockId::gap(tree.table, key)) {
             return false;
         }
+        self.is_unneeded(tree, key)
+    }
+
+    /// Returns whether no snapshot needs a ghost's slot. The caller holds the leaf's latch.
+    pub(crate) fn is_unneeded(&self, tree: Tree, key: &[u8]) -> bool {
         let is_needed = self.versions.needs_slot(tree.table, key);
         if is_needed {
             reach(Probe::GhostKeptForSnapshot);

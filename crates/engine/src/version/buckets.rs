@@ -1,4 +1,4 @@
-//! The nodes, in buckets by the keys of their records.
+//! The nodes, in buckets by the keys of their records, and the runs beside them.
 
 use duramen_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -9,6 +9,7 @@ use super::STRIPES;
 use super::kept::Entry;
 use super::node::{Node, prune, tag_of};
 use super::registry::Registry;
+use super::runs::{Deleted, Place, Runs};
 use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
 use crate::page::SlotFlags;
@@ -30,7 +31,10 @@ pub(crate) enum Version {
     Unsettled,
 }
 
-/// The nodes of all records.
+/// A run has this many records: fewer are as good as nodes.
+const LEAST_OF_RUN: usize = if cfg!(duramen_loom) { 1 } else { 2 };
+
+/// The nodes and runs of all records.
 #[derive(Debug)]
 pub(super) struct Buckets {
     /// The logarithm of their number.
@@ -38,7 +42,8 @@ pub(super) struct Buckets {
     buckets: Box<[Mutex<Vec<Node>>]>,
     /// One for a bucket with nodes, zero for an empty one. Stored under the bucket's mutex.
     marks: Box<[AtomicU8]>,
-    /// Bytes of nodes, as a sum that wraps around in each part.
+    runs: Runs,
+    /// Bytes of nodes and runs, as a sum that wraps around in each part.
     bytes: Striped<AtomicU64, STRIPES>,
 }
 
@@ -46,7 +51,7 @@ impl Buckets {
     pub(super) fn new(bits: u32) -> Self {
         let buckets = (0..1_usize << bits).map(|_| Mutex::default()).collect();
         let marks = (0..1_usize << bits).map(|_| AtomicU8::new(0)).collect();
-        Self { bits, buckets, marks, bytes: Striped::default() }
+        Self { bits, buckets, marks, runs: Runs::default(), bytes: Striped::default() }
     }
 
     #[inline]
@@ -62,25 +67,22 @@ impl Buckets {
         self.marks[number].store(u8::from(!nodes.is_empty()), Ordering::Release);
     }
 
-    /// Requests the bucket of a record to which a node is added soon.
-    #[inline]
-    pub(super) fn request(&self, table: TableId, key: &[u8]) {
-        self.request_bucket(self.bucket_of(table, key));
-    }
-
     #[inline]
     fn request_bucket(&self, number: usize) {
         prefetch(std::ptr::from_ref(&self.buckets[number]).cast());
     }
 
-    /// Adds a node, and returns its bucket, unless the writer has one of this record: that one is
-    /// older.
+    /// Adds a node, and returns its bucket, unless the writer has an older value of this record: a
+    /// node, or a part of a run.
     pub(super) fn add(&self, writer: &Arc<Writer>, entry: Entry<'_>, registry: &Registry) -> Option<u32> {
         let Entry { table, key, before, .. } = entry;
         let (number, tag) = (self.bucket_of(table, key), tag_of(table, key));
         let mut nodes = self.buckets[number].lock();
         // The keys of other transactions' nodes are in the caches of other processors.
         if nodes.iter().rev().any(|node| Arc::ptr_eq(&node.writer, writer) && node.is_of(tag, table, key)) {
+            return None;
+        }
+        if self.runs.with(table, key, |owner, _, _| Arc::ptr_eq(owner, writer)) == Some(true) {
             return None;
         }
         if nodes.len() >= LONG_CHAIN && nodes.len().is_power_of_two() {
@@ -96,6 +98,18 @@ impl Buckets {
         nodes.push(node);
         self.marks[number].store(u8::from(!planted!(VersionPushedLate)), Ordering::Release);
         Some(number as u32)
+    }
+
+    /// Adds a run of records that are in the order of their keys, and returns its place, unless
+    /// they must be added one by one: they are few, or there is another run among them.
+    pub(super) fn add_run(&self, writer: &Arc<Writer>, table: TableId, records: &[Deleted<'_>]) -> Option<Place> {
+        if records.len() < LEAST_OF_RUN {
+            return None;
+        }
+        let size = self.runs.add(writer, table, records)?;
+        reach(Probe::RunPublished);
+        self.bytes.own().1.fetch_add(size, Ordering::Relaxed);
+        Some((table, records[0].key.into()))
     }
 
     /// Marks buckets as not empty: what a planted bug has left out.
@@ -127,33 +141,60 @@ impl Buckets {
         self.bytes.own().1.fetch_sub(freed, Ordering::Relaxed);
     }
 
+    /// Removes a writer's runs.
+    pub(super) fn free_runs(&self, places: &[Place]) {
+        self.bytes.own().1.fetch_sub(self.runs.free(places), Ordering::Relaxed);
+    }
+
     /// Finds the version of a record at position `at`. An older value is appended to `out`.
     #[inline]
     pub(super) fn version_at(&self, table: TableId, key: &[u8], at: Gsn, out: &mut Vec<u8>) -> Version {
-        let number = self.bucket_of(table, key);
-        if self.marks[number].load(Ordering::Acquire) == 0 {
+        let bucket = self.marked_bucket(table, key);
+        if bucket.is_none() && self.runs.is_empty() {
             return Version::Current;
         }
-        self.find(number, table, key, at, out)
+        self.find(bucket, table, key, at, out)
     }
 
-    fn find(&self, number: usize, table: TableId, key: &[u8], at: Gsn, out: &mut Vec<u8>) -> Version {
-        let (tag, nodes) = (tag_of(table, key), self.buckets[number].lock());
+    /// Returns the bucket of a record if it is not empty.
+    #[inline]
+    fn marked_bucket(&self, table: TableId, key: &[u8]) -> Option<&Mutex<Vec<Node>>> {
+        let number = self.bucket_of(table, key);
+        (self.marks[number].load(Ordering::Acquire) != 0).then(|| &self.buckets[number])
+    }
+
+    fn find(
+        &self,
+        bucket: Option<&Mutex<Vec<Node>>>,
+        table: TableId,
+        key: &[u8],
+        at: Gsn,
+        out: &mut Vec<u8>,
+    ) -> Version {
+        let (tag, nodes) = (tag_of(table, key), bucket.map(Mutex::lock));
         // The oldest one that the snapshot does not show.
-        let mut oldest: Option<(&Node, (Gsn, u64))> = None;
-        for node in nodes.iter().filter(|node| node.is_of(tag, table, key)) {
-            let turn = match node.writer.outcome() {
-                Outcome::Committing => return Version::Unsettled,
-                // Its commit will be the last one.
-                Outcome::Active => (Gsn::MAX, u64::MAX),
-                Outcome::Committed(position, turn) if position > at => (position, turn),
-                Outcome::Committed(..) => continue,
-                // The page has the value from before.
-                Outcome::Aborted => continue,
-            };
-            if oldest.is_none_or(|(_, older)| turn < older) {
-                oldest = Some((node, turn));
+        let mut oldest: Option<(&Node, Rank)> = None;
+        for node in nodes.iter().flat_map(|nodes| nodes.iter()).filter(|node| node.is_of(tag, table, key)) {
+            match turn_of(&node.writer, at) {
+                Err(Unsettled) => return Version::Unsettled,
+                Ok(Some(turn)) if oldest.is_none_or(|(_, older)| turn < older) => oldest = Some((node, turn)),
+                Ok(_) => {}
             }
+        }
+        let of_run = self.runs.with(table, key, |writer, value, flags| match turn_of(writer, at) {
+            // A node of the same transaction is older, even if the transaction has committed since
+            // its outcome was read for the node.
+            _ if oldest.is_some_and(|(node, _)| Arc::ptr_eq(&node.writer, writer)) => None,
+            Err(Unsettled) => Some(Version::Unsettled),
+            Ok(Some(turn)) if oldest.is_none_or(|(_, older)| turn < older) => {
+                reach(Probe::RunRead);
+                out.extend_from_slice(value);
+                Some(Version::Value(flags))
+            }
+            Ok(_) => None,
+        });
+        if let Some(version) = of_run.flatten() {
+            return version;
         }
         match oldest {
             None => Version::Current,
@@ -168,25 +209,46 @@ impl Buckets {
         }
     }
 
-    /// Returns whether a record has a node with a value that snapshots may need which show no
-    /// commit beyond `reclaimable`, or which are opened later.
+    /// Returns whether a record has a node with a value, or lies in a run, that snapshots may need
+    /// which show no commit beyond `reclaimable`, or which are opened later.
     pub(super) fn has_needed(&self, table: TableId, key: &[u8], reclaimable: impl FnOnce() -> Gsn) -> bool {
-        let number = self.bucket_of(table, key);
-        if self.marks[number].load(Ordering::Acquire) == 0 {
+        let bucket = self.marked_bucket(table, key);
+        if bucket.is_none() && self.runs.is_empty() {
             return false;
         }
         let until = reclaimable();
-        let (tag, nodes) = (tag_of(table, key), self.buckets[number].lock());
-        let mut values = nodes.iter().filter(|node| node.flags.is_some() && node.is_of(tag, table, key));
-        values.any(|node| match node.writer.outcome() {
+        let is_needed = |writer: &Writer| match writer.outcome() {
             Outcome::Committed(at, _) => at > until,
             Outcome::Active | Outcome::Committing => true,
             Outcome::Aborted => false,
-        })
+        };
+        let (tag, nodes) = (tag_of(table, key), bucket.map(Mutex::lock));
+        let all = nodes.iter().flat_map(|nodes| nodes.iter());
+        let mut values = all.filter(|node| node.flags.is_some() && node.is_of(tag, table, key));
+        values.any(|node| is_needed(&node.writer))
+            || self.runs.with(table, key, |writer, _, _| is_needed(writer)) == Some(true)
     }
 
-    /// Returns the bytes of memory that the nodes take.
+    /// Returns the bytes of memory that the nodes and runs take.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.iter().fold(0, |sum, part| sum.wrapping_add(part.load(Ordering::Relaxed)))
+    }
+}
+
+/// Of a commit: its position and its turn among those of the same position.
+type Rank = (Gsn, u64);
+
+/// A transaction is committing: the caller reads again.
+struct Unsettled;
+
+/// Returns the turn of a writer whose commit a snapshot at position `at` does not show, and nothing
+/// of one whose changes it shows, or whose values from before the page has again.
+fn turn_of(writer: &Writer, at: Gsn) -> Result<Option<Rank>, Unsettled> {
+    match writer.outcome() {
+        Outcome::Committing => Err(Unsettled),
+        // Its commit will be the last one.
+        Outcome::Active => Ok(Some((Gsn::MAX, u64::MAX))),
+        Outcome::Committed(position, turn) if position > at => Ok(Some((position, turn))),
+        Outcome::Committed(..) | Outcome::Aborted => Ok(None),
     }
 }

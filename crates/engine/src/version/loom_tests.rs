@@ -61,6 +61,13 @@ impl Model {
         self.set(value);
     }
 
+    /// Changes the record as [`Self::write`] does, with a run instead of a node.
+    fn write_run(&self, txn: &mut TxnVersions, before: u64, value: u64) {
+        let deleted = Deleted { key: KEY, value: &before.to_le_bytes(), flags: SlotFlags::NONE };
+        self.versions.push_deleted(txn, TABLE, &[deleted]);
+        self.set(value);
+    }
+
     fn commit(&self, mut txn: TxnVersions) {
         self.versions.begin_commit(&txn);
         let gsn = Gsn::new(self.log.fetch_add(1, Ordering::AcqRel) + 1);
@@ -192,6 +199,80 @@ fn what_is_aborted_is_never_seen() {
         writer.expect("a thread starts").join().expect("no panic");
     });
     seen.check("an abort");
+}
+
+/// A run, and a node of another commit, are written, committed, hardened and freed.
+fn a_run_and_a_node(what: &str, number_of_run: u64) {
+    let seen = Arc::new(Seen::default());
+    let counted = Arc::clone(&seen);
+    model(move || {
+        let model = Arc::new(Model::new());
+        let own = Arc::clone(&model);
+        let writer = thread::spawn("writer", move || {
+            for number in 0..2 {
+                let mut txn = TxnVersions::default();
+                match number == number_of_run {
+                    true => own.write_run(&mut txn, number, number + 1),
+                    false => own.write(&mut txn, number, number + 1),
+                }
+                own.commit(txn);
+                own.harden();
+                own.versions.collect(0);
+            }
+        });
+        counted.look(&model);
+        writer.expect("a thread starts").join().expect("no panic");
+    });
+    seen.check(what);
+}
+
+#[test]
+fn a_run_shows_what_a_node_would() {
+    a_run_and_a_node("a run before a node", 0);
+    a_run_and_a_node("a run behind a node", 1);
+}
+
+/// A transaction has a node, and then a run, of the same record, and commits while a snapshot
+/// reads.
+#[test]
+fn a_node_is_older_than_a_run_of_the_same_transaction() {
+    let seen = Arc::new(Seen::default());
+    let counted = Arc::clone(&seen);
+    model(move || {
+        let model = Arc::new(Model::new());
+        let own = Arc::clone(&model);
+        let writer = thread::spawn("writer", move || {
+            let mut txn = TxnVersions::default();
+            own.write(&mut txn, 0, 77);
+            own.write_run(&mut txn, 77, 1);
+            own.commit(txn);
+            own.harden();
+            own.versions.collect(0);
+        });
+        counted.look(&model);
+        writer.expect("a thread starts").join().expect("no panic");
+    });
+    seen.check("a node and a run");
+}
+
+/// As [`what_is_aborted_is_never_seen`], with a run.
+#[test]
+fn a_run_that_is_aborted_is_never_seen() {
+    let seen = Arc::new(Seen::default());
+    let counted = Arc::clone(&seen);
+    model(move || {
+        let model = Arc::new(Model::new());
+        let own = Arc::clone(&model);
+        let writer = thread::spawn("writer", move || {
+            let mut txn = TxnVersions::default();
+            own.write_run(&mut txn, 0, 77);
+            own.set(0);
+            own.versions.abort(&mut txn);
+        });
+        counted.look(&model);
+        writer.expect("a thread starts").join().expect("no panic");
+    });
+    seen.check("an abort of a run");
 }
 
 /// A thread that frees reads the horizon while a snapshot takes it.

@@ -13,6 +13,8 @@
 //! - [`Registry`](registry): the order of commits, its *horizon*, and the open snapshots.
 //! - [`Buckets`](buckets): the nodes, in no order, and beside them a byte for each bucket that says
 //!   whether it is empty. Made when there is the first node.
+//! - [`Runs`](runs): the values of neighbouring records that were deleted together, which are
+//!   published as one. For readers, and for ghosts, a record of a run is what a node is.
 //! - [`VersionStore`]: what transactions keep. A retired transaction waits, in a queue of the
 //!   thread's stripe, until no snapshot needs its versions.
 //!
@@ -73,19 +75,21 @@
 //! The registry marks them before anything is freed, and a reader checks the mark after each read.
 //!
 //! # Order of locks
-//! Page latch → buffer → stripe → bucket → registry; opening of snapshots → buffer. Readers hold no
-//! latch.
+//! Page latch → buffer → stripe → bucket → runs or registry; opening of snapshots → buffer. Readers
+//! hold no latch.
 
 mod buckets;
 mod kept;
 mod node;
 mod registry;
+mod runs;
 mod store;
 mod writer;
 
 pub(crate) use buckets::Version;
 pub(crate) use node::Before;
 pub(crate) use registry::{CommitOrder, OpenSnapshot};
+pub(crate) use runs::Deleted;
 pub(crate) use store::{Cleanup, Due, Ghost, TxnVersions, VersionStore};
 
 /// Parts of what many threads change. A model has few threads, and small stacks.

@@ -13,6 +13,7 @@ use super::buckets::{Buckets, Version};
 use super::kept::{Entry, Kept};
 use super::node::Before;
 use super::registry::{CommitOrder, OpenSnapshot, Registry};
+use super::runs::{Deleted, Place};
 use super::writer::{Outcome, Writer};
 use crate::record::Tree;
 
@@ -46,10 +47,12 @@ struct Running {
 #[derive(Debug, Default)]
 struct Versions {
     kept: Kept,
-    /// The word of the nodes, once there may be some.
+    /// The word of the nodes and runs, once there may be some.
     writer: Option<Arc<Writer>>,
     /// The buckets of the nodes.
     buckets: Vec<u32>,
+    /// The places of the runs.
+    runs: Vec<Place>,
 }
 
 impl Versions {
@@ -222,17 +225,27 @@ impl VersionStore {
         versions.buckets.extend(self.buckets().add(&writer, entry, &self.registry));
     }
 
-    /// Says that [`Self::push`] is called soon for a record that is deleted, with others.
-    #[inline]
-    pub(crate) fn request(&self, table: TableId, key: &[u8]) {
-        if self.is_on {
-            self.buckets().request(table, key);
+    /// Publishes the values of records of one leaf that are deleted together, in the order of their
+    /// keys; otherwise as [`Self::push`].
+    pub(crate) fn push_deleted(&self, txn: &mut TxnVersions, table: TableId, records: &[Deleted<'_>]) {
+        if !self.is_on {
+            return;
+        }
+        let Running { outcome, versions } = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
+        let writer = Arc::clone(self.publish(*outcome, versions));
+        if let Some(place) = self.buckets().add_run(&writer, table, records) {
+            versions.runs.push(place);
+            return;
+        }
+        for Deleted { key, value, flags } in records {
+            let entry = Entry { table, key, before: Before::Value(value, *flags) };
+            versions.buckets.extend(self.buckets().add(&writer, entry, &self.registry));
         }
     }
 
     /// Publishes the versions of a transaction.
     fn publish<'v>(&self, outcome: Outcome, versions: &'v mut Versions) -> &'v Arc<Writer> {
-        let Versions { kept, writer, buckets } = versions;
+        let Versions { kept, writer, buckets, .. } = versions;
         writer.get_or_insert_with(|| {
             let writer = Arc::new(Writer::with(outcome));
             for entry in kept.entries() {
@@ -267,11 +280,13 @@ impl VersionStore {
 
     /// Drops the versions of a transaction.
     fn drop_versions(&self, versions: &mut Versions) {
-        let Versions { kept, writer, buckets } = versions;
+        let Versions { kept, writer, buckets, runs } = versions;
         kept.clear();
         if let Some(writer) = writer.take() {
             self.buckets().free(&writer, buckets);
+            self.buckets().free_runs(runs);
             buckets.clear();
+            runs.clear();
         }
     }
 

@@ -247,3 +247,43 @@ fn what_transactions_keep_is_published_when_a_snapshot_is_opened() {
     store.abort(&mut running);
     assert_eq!(store.bytes(), 0);
 }
+
+fn deleted<'a>(records: &[(&'a [u8], &'a [u8])]) -> Vec<Deleted<'a>> {
+    records.iter().map(|&(key, value)| Deleted { key, value, flags: SlotFlags::NONE }).collect()
+}
+
+#[test]
+fn records_that_are_deleted_together_have_the_values_of_the_oldest_change() {
+    let (store, horizon) = store();
+    let _snapshot = store.open();
+    let mut txn = TxnVersions::default();
+    store.push(&mut txn, TABLE, b"b", value(b"before"), false);
+    store.push_deleted(&mut txn, TABLE, &deleted(&[(b"a", b"one"), (b"b", b"two"), (b"c", b"three")]));
+    store.push(&mut txn, TABLE, b"c", Before::Absent, false);
+    for at in [0, 100] {
+        assert_eq!(seen(&store, b"a", at), (PLAIN, b"one".to_vec()));
+        assert_eq!(seen(&store, b"b", at), (PLAIN, b"before".to_vec()), "the node is older");
+        assert_eq!(seen(&store, b"c", at), (PLAIN, b"three".to_vec()), "the run is older");
+    }
+    assert_eq!(seen(&store, b"bb", 0).0, Version::Current);
+    store.begin_commit(&txn);
+    assert_eq!(seen(&store, b"a", 100).0, Version::Unsettled);
+    let at = store.commit(&txn, Gsn::new(10));
+    store.retire(&mut txn, Cleanup { at, first: at, ghosts: Vec::new(), has_frees: false });
+    assert_eq!(seen(&store, b"a", 9), (PLAIN, b"one".to_vec()));
+    assert_eq!(seen(&store, b"a", 10).0, Version::Current);
+    let needs = |key| store.needs_slot(TABLE, key);
+    assert_eq!((needs(b"a"), needs(b"d")), (true, false));
+
+    // A second deletion of the range, while the first one is kept.
+    let mut other = TxnVersions::default();
+    store.push_deleted(&mut other, TABLE, &deleted(&[(b"a", b"later"), (b"d", b"four")]));
+    assert_eq!(seen(&store, b"a", 9), (PLAIN, b"one".to_vec()));
+    assert_eq!(seen(&store, b"a", 10), (PLAIN, b"later".to_vec()));
+    assert_eq!(seen(&store, b"d", 10), (PLAIN, b"four".to_vec()));
+    store.abort(&mut other);
+    assert_eq!(seen(&store, b"d", 10).0, Version::Current);
+    horizon.store(10, Ordering::SeqCst);
+    store.end_all();
+    assert_eq!((store.bytes(), needs(b"a")), (0, false));
+}
