@@ -1,8 +1,10 @@
 //! T3, T4, T9 and T10: what logging costs in the store queue and in writes, and what it is for.
 
-use duramen_machine::atom::{CrashPlan, Design};
+use duramen_machine::atom::{CrashPlan, Design, Report};
 
-use super::{Bench, KINDS, LARGE, SMALL, UNDO, WORLD, measure_kind, numbered, of_benchmarks, seeds, setting};
+use super::{
+    Bench, KINDS, LARGE, SMALL, UNDO, WORLD, measure_kind, numbered, of_benchmarks, seeds, setting, side_by_side,
+};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
@@ -131,9 +133,8 @@ impl Experiment for Collation {
         context.expect(KINDS.len());
         let (mut full, mut writes) = (0, 0);
         let mut mean = Vec::new();
-        for kind in KINDS {
-            let bench = Bench::new(context, kind, SMALL, Design::Atom, 1)?;
-            let report = context.measure(kind.name().to_owned(), || bench.run())?;
+        let benches: Result<_> = KINDS.iter().map(|&kind| Bench::new(context, kind, SMALL, Design::Atom, 1)).collect();
+        for report in side_by_side(context, "all benchmarks", benches?, Bench::run)? {
             full += report.total.full_records;
             writes += report.total.full_record_writes;
             mean.push((report.total.log_lines + report.total.headers) as f64 / report.total.entries as f64);
@@ -170,12 +171,13 @@ impl Experiment for Crashes {
         let (mut crashes, mut failures, mut cut) = (0, 0, 0);
         let mut points = Vec::new();
         for (x, kind) in KINDS.into_iter().enumerate() {
-            let mut of_kind = 0;
+            let (mut of_kind, mut benches) = (0, Vec::new());
             for design in designs {
                 let mut bench = Bench::new(context, kind, SMALL, design.0, 1 + x as u64)?;
                 bench.plan.crashes = CrashPlan::Cycles { gap: 8, most: each, keep: u64::MAX };
-                let what = format!("{}, {}", kind.name(), design.1);
-                let report = context.measure(what, || bench.run())?.crashes;
+                benches.push(bench);
+            }
+            for Report { crashes: report, .. } in side_by_side(context, kind.name(), benches, Bench::run)? {
                 of_kind += report.crashes;
                 failures += report.failures;
                 cut += report.probes.cut;

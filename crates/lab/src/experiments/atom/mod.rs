@@ -1,7 +1,8 @@
 //! ATOM's evaluation, repeated on the event-driven model (`duramen_machine::atom`).
 //!
 //! The parameters here and the machine's description were fixed before the first of these
-//! experiments ran.
+//! experiments ran. Runs that do not depend on each other share the processors: a run has one
+//! thread, and gives the same report each time.
 
 mod logging;
 mod new_order;
@@ -17,6 +18,8 @@ pub(super) use throughput::{Large, Small};
 use duramen_machine::atom::{
     self, Bytes, Cpu, Design, LINE_BYTES, Lock, Machine, Plan, Program, Report, Setup, StoreWidth,
 };
+use duramen_sync::atomic::{AtomicUsize, Ordering};
+use duramen_sync::{parallel, thread};
 use duramen_workloads::regions::{
     Addr, AtomicMemory, EntrySize, Kind, PlainMemory, RegionAccess, RegionError, Scale, Structure,
 };
@@ -222,15 +225,12 @@ fn measure(
     bench: impl Fn(u64) -> Result<Bench>,
     name: &str,
 ) -> Result<Measured> {
-    let mut reports = Vec::new();
-    let mut channels = 1.0;
-    for &seed in seeds {
-        let bench = bench(seed)?;
-        channels = bench.plan.machine.memory.controllers as f64
-            * if bench.plan.design == Design::RedoTwoChannels { 2.0 } else { 1.0 };
-        let what = format!("{} of {} bytes, {name}, seed {seed}", bench.kind.name(), bench.size.bytes());
-        reports.push(context.measure(what, || bench.run())?);
-    }
+    let benches: Vec<Bench> = seeds.iter().map(|&seed| bench(seed)).collect::<Result<_>>()?;
+    let Bench { kind, size, plan, .. } = &benches[0];
+    let channels =
+        plan.machine.memory.controllers as f64 * if plan.design == Design::RedoTwoChannels { 2.0 } else { 1.0 };
+    let what = format!("{} of {} bytes, {name}", kind.name(), size.bytes());
+    let reports = side_by_side(context, &what, benches, Bench::run)?;
     let sum = |of: &dyn Fn(&Report) -> u64| reports.iter().map(of).sum::<u64>() as f64;
     let operations = sum(&|report| report.counters.operations);
     let (cycles, entries) = (sum(&|report| report.cycles), sum(&|report| report.counters.entries));
@@ -243,6 +243,34 @@ fn measure(
         sourced_share: if entries > 0.0 { sum(&|report| report.counters.sourced) / entries } else { 0.0 },
         channel: sum(&|report| report.counters.channel_busy) / cycles / channels,
     })
+}
+
+/// Runs each of `parts` on a thread of its own, as many at a time as there are processors; returns
+/// the results in the order of the parts. Each counts as one measurement.
+fn side_by_side<T: Send + Sync + 'static, R: Send + 'static>(
+    context: &mut Context<'_>,
+    what: &str,
+    parts: Vec<T>,
+    run: fn(&T) -> Result<R>,
+) -> Result<Vec<R>> {
+    let (count, next) = (parts.len(), AtomicUsize::new(0));
+    let threads = thread::available_parallelism().min(count);
+    let work = move || {
+        let mut results = Vec::new();
+        while let at = next.fetch_add(1, Ordering::Relaxed)
+            && at < count
+        {
+            results.push((at, run(&parts[at])));
+        }
+        results
+    };
+    let mut results: Vec<_> =
+        context.measure(what.to_owned(), || Ok(parallel::run(threads, "model", work)))?.into_iter().flatten().collect();
+    for _ in 1..count {
+        context.measure(what.to_owned(), || Ok(()))?;
+    }
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Measures a benchmark with a design.

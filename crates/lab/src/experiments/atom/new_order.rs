@@ -9,6 +9,7 @@ use std::rc::Rc;
 use duramen_machine::atom::{
     self, Bytes, Counters, Cpu, CrashPlan, CrashReport, Design, Lock, Machine, Plan, Program, Report, Setup,
 };
+use duramen_sync::Arc;
 use duramen_workloads::regions::{OrderEntry, PlainMemory, Terminal};
 use duramen_workloads::tpcc::Scale;
 use rand::rngs::StdRng;
@@ -16,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::redo::REDO;
 use super::regimes::{self, Besides, REGIMES, Regime};
-use super::{MACHINE, Simulated, UNDO, WORLD, broken, failed, image_of, memory_of, seeds};
+use super::{MACHINE, Simulated, UNDO, WORLD, broken, failed, image_of, memory_of, seeds, side_by_side};
 use crate::bounds::{Bound, Check};
 use crate::error::{Error, Result};
 use crate::experiment::{About, Context, Experiment, Findings};
@@ -141,8 +142,9 @@ impl Experiment for OrderEntering {
         if conditions > 0 {
             let short = warehouse.shortened();
             let regimes = &REGIMES[..conditions];
-            figures.push(regimes::figure("T8-conditions", &DESIGNS[..TABLE_IV.len()], regimes, |regime, design| {
-                short.measure_in(context, regime, design)
+            let designs = &DESIGNS[..TABLE_IV.len()];
+            figures.push(regimes::figure("T8-conditions", designs, regimes, |regime| {
+                short.measure_in(context, regime, designs)
             })?);
             setting.push(regimes::legend(regimes));
         }
@@ -151,13 +153,22 @@ impl Experiment for OrderEntering {
 }
 
 /// The warehouse before its first order.
+#[derive(Clone)]
 struct Warehouse {
     machine: Machine,
     scale: Scale,
     warm_up: u64,
     measured: u64,
-    tables: Rc<OrderEntry>,
-    image: Vec<Bytes>,
+    tables: Arc<OrderEntry>,
+    image: Arc<Vec<Bytes>>,
+}
+
+/// A run of so many terminals, each of which executes `work` instructions more for each order.
+struct Run {
+    warehouse: Warehouse,
+    plan: Plan,
+    terminals: usize,
+    work: u64,
 }
 
 impl Warehouse {
@@ -172,8 +183,8 @@ impl Warehouse {
         let tables = OrderEntry::new(scale, room, BASE);
         let mut memory = PlainMemory::new(tables.end());
         tables.load(&mut memory, (), POPULATION).map_err(broken)?;
-        let image = image_of(&mut memory, tables.end())?;
-        Ok(Self { machine, scale, warm_up, measured, tables: Rc::new(tables), image })
+        let image = Arc::new(image_of(&mut memory, tables.end())?);
+        Ok(Self { machine, scale, warm_up, measured, tables: Arc::new(tables), image })
     }
 
     fn measure(
@@ -184,38 +195,34 @@ impl Warehouse {
         control: Control,
     ) -> Result<Measured> {
         let terminals = control.terminals.unwrap_or(self.machine.core.cores);
-        let mut measured = Measured::new(&self.machine, terminals);
-        for &seed in seeds {
+        let plan = |&seed: &u64| {
             let mut plan = self.plan(design.0, seed);
             plan.machine.memory.read = control.read.unwrap_or(plan.machine.memory.read);
-            let what = [design.1, control.what].join(" ");
-            let run = || self.run(&plan, terminals, 0);
-            measured.add(&context.measure(format!("{}, seed {seed}", what.trim_end()), run)?);
-        }
+            Run { warehouse: self.clone(), plan, terminals, work: 0 }
+        };
+        let what = [design.1, control.what].join(" ");
+        let runs = seeds.iter().map(plan).collect();
+        let mut measured = Measured::new(&self.machine, terminals);
+        side_by_side(context, what.trim_end(), runs, Run::run)?.iter().for_each(|report| measured.add(report));
         Ok(measured)
     }
 
     /// Returns the same with the fifth part of the orders.
     fn shortened(&self) -> Self {
         let fifth = |orders: u64| (orders / 5).max(1);
-        Self {
-            machine: self.machine.clone(),
-            tables: Rc::clone(&self.tables),
-            image: self.image.clone(),
-            warm_up: fifth(self.warm_up),
-            measured: fifth(self.measured),
-            ..*self
-        }
+        Self { warm_up: fifth(self.warm_up), measured: fifth(self.measured), ..self.clone() }
     }
 
-    /// Returns the throughput under other conditions.
-    fn measure_in(&self, context: &mut Context<'_>, regime: &Regime, design: (Design, &str)) -> Result<f64> {
-        let (mut plan, mut besides) = (self.plan(design.0, 1), Besides::default());
-        plan.crashes = CrashPlan::None;
-        (regime.change)(&mut plan, &mut besides);
-        let what = format!("{}, {}", design.1, regime.what);
-        let report = context.measure(what, || self.run(&plan, self.machine.core.cores, besides.work))?;
-        Ok(report.counters.operations as f64 / report.cycles as f64)
+    /// Returns the throughputs of these designs under other conditions.
+    fn measure_in(&self, context: &mut Context<'_>, regime: &Regime, designs: &[(Design, &str)]) -> Result<Vec<f64>> {
+        let run = |design: &(Design, &str)| {
+            let (mut plan, mut besides) = (self.plan(design.0, 1), Besides::default());
+            plan.crashes = CrashPlan::None;
+            (regime.change)(&mut plan, &mut besides);
+            Run { warehouse: self.clone(), plan, terminals: self.machine.core.cores, work: besides.work }
+        };
+        let reports = side_by_side(context, regime.what, designs.iter().map(run).collect(), Run::run)?;
+        Ok(reports.iter().map(|report| report.counters.operations as f64 / report.cycles as f64).collect())
     }
 
     fn plan(&self, design: Design, seed: u64) -> Plan {
@@ -229,26 +236,6 @@ impl Warehouse {
         plan
     }
 
-    /// Runs the terminals; audits what they leave, and what the crashes that were kept leave.
-    fn run(&self, plan: &Plan, terminals: usize, work: u64) -> Result<Report> {
-        let mut random = StdRng::seed_from_u64(plan.seed);
-        let entered = Rc::new(Cell::new(0));
-        let setup = Setup {
-            image: self.image.clone(),
-            locks: OrderEntry::LOCKS,
-            programs: (0..terminals).map(|_| self.terminal(random.random(), &entered, work)).collect(),
-        };
-        let report = atom::run(plan, setup).map_err(failed)?;
-        let found = self.audit(&report.image)?;
-        if found != entered.get() {
-            return Err(Error::Audit(format!("{} orders were entered, and {found} are there", entered.get())));
-        }
-        for image in &report.crashes.images {
-            self.audit(image)?;
-        }
-        Ok(report)
-    }
-
     /// Returns the number of orders that were entered.
     fn audit(&self, image: &[Bytes]) -> Result<u64> {
         let mut memory = memory_of(image)?;
@@ -257,7 +244,7 @@ impl Warehouse {
 
     /// Returns a terminal that executes `work` instructions more for each order.
     fn terminal(&self, seed: u64, entered: &Rc<Cell<u64>>, work: u64) -> Program {
-        let (tables, entered, scale) = (Rc::clone(&self.tables), Rc::clone(entered), self.scale);
+        let (tables, entered, scale) = (Arc::clone(&self.tables), Rc::clone(entered), self.scale);
         Box::new(move |cpu: &mut Cpu| {
             let mut terminal = Terminal::new(scale, seed);
             for now in 2.. {
@@ -290,6 +277,29 @@ impl Warehouse {
                 self.tables.end() >> 20,
             ),
         ])
+    }
+}
+
+impl Run {
+    /// Runs the terminals; audits what they leave, and what the crashes that were kept leave.
+    fn run(&self) -> Result<Report> {
+        let Self { warehouse, plan, terminals, work } = self;
+        let mut random = StdRng::seed_from_u64(plan.seed);
+        let entered = Rc::new(Cell::new(0));
+        let setup = Setup {
+            image: warehouse.image.to_vec(),
+            locks: OrderEntry::LOCKS,
+            programs: (0..*terminals).map(|_| warehouse.terminal(random.random(), &entered, *work)).collect(),
+        };
+        let report = atom::run(plan, setup).map_err(failed)?;
+        let found = warehouse.audit(&report.image)?;
+        if found != entered.get() {
+            return Err(Error::Audit(format!("{} orders were entered, and {found} are there", entered.get())));
+        }
+        for image in &report.crashes.images {
+            warehouse.audit(image)?;
+        }
+        Ok(report)
     }
 }
 

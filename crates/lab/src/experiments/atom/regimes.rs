@@ -1,10 +1,10 @@
 //! The same comparisons under other conditions that the paper leaves open, one changed at a time.
 //! They show how far a result depends on what was decided here. No verdict is taken from them.
 
-use duramen_machine::atom::{Design, Plan, Scope, StoreWidth};
+use duramen_machine::atom::{Design, Plan, Report, Scope, StoreWidth};
 use duramen_workloads::regions::Kind;
 
-use super::{Bench, KINDS, SMALL, geometric_mean};
+use super::{Bench, KINDS, SMALL, geometric_mean, side_by_side};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::figure::{Axis, Figure, Series, Shape};
@@ -76,34 +76,35 @@ pub(super) fn of(
     kinds: &[Kind],
     prepare: impl Fn(&mut Bench),
 ) -> Result<Figure> {
-    figure(name, designs, &REGIMES, |regime, design| {
-        let mut throughputs = Vec::new();
-        for &kind in kinds {
-            let mut bench = Bench::new(context, kind, SMALL, design.0, 1)?;
-            bench.shorten();
-            prepare(&mut bench);
-            (regime.change)(&mut bench.plan, &mut bench.besides);
-            let what = format!("{}, {}, {}", kind.name(), design.1, regime.what);
-            let report = context.measure(what, || bench.run())?;
-            throughputs.push(report.counters.operations as f64 / report.cycles as f64);
+    figure(name, designs, &REGIMES, |regime| {
+        let mut benches = Vec::new();
+        for design in designs {
+            for &kind in kinds {
+                let mut bench = Bench::new(context, kind, SMALL, design.0, 1)?;
+                bench.shorten();
+                prepare(&mut bench);
+                (regime.change)(&mut bench.plan, &mut bench.besides);
+                benches.push(bench);
+            }
         }
-        Ok(geometric_mean(throughputs.into_iter()))
+        let reports = side_by_side(context, regime.what, benches, Bench::run)?;
+        let throughput = |report: &Report| report.counters.operations as f64 / report.cycles as f64;
+        Ok(reports.chunks(kinds.len()).map(|of_kinds| geometric_mean(of_kinds.iter().map(throughput))).collect())
     })
 }
 
-/// Returns the figure of throughputs that `measure` gives for each regime and design.
+/// Returns the figure of throughputs that `measure` gives of all designs for each regime.
 pub(super) fn figure(
     name: &str,
     designs: &[(Design, &str)],
     regimes: &[Regime],
-    mut measure: impl FnMut(&Regime, (Design, &str)) -> Result<f64>,
+    mut measure: impl FnMut(&Regime) -> Result<Vec<f64>>,
 ) -> Result<Figure> {
     let mut ratios = vec![Vec::new(); designs.len()];
     for (x, regime) in regimes.iter().enumerate() {
-        let mut first = None;
-        for (ratios, design) in ratios.iter_mut().zip(designs) {
-            let throughput = measure(regime, *design)?;
-            ratios.push((x as f64, throughput / *first.get_or_insert(throughput)));
+        let throughputs = measure(regime)?;
+        for (ratios, throughput) in ratios.iter_mut().zip(&throughputs) {
+            ratios.push((x as f64, throughput / throughputs[0]));
         }
     }
     let series = ratios.into_iter().zip(designs).skip(1).map(|(points, design)| Series::ours(design.1, points));

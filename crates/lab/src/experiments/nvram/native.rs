@@ -69,7 +69,7 @@ impl Native {
         Self {
             clients: context.pick(CLIENTS, FEW_CLIENTS, &FEW_CLIENTS[1..]),
             batched: context.pick(BATCHED, FEW_BATCHED, &FEW_BATCHED[..1]),
-            time: millis(context.pick(250, 200, 20)),
+            time: millis(context.pick(200, 200, 20)),
             long: millis(context.pick(10_000, 1_000, 50)),
             fill: Duration::ZERO,
             rounds: context.pick(3, 1, 1),
