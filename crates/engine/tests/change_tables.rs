@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use duramen::{Db, Error, Options, Result, Table, TableChanges};
+use duramen::{Db, Error, Options, Result};
 use duramen_io::{CrashChoice, SimDisk};
 
 fn open(disk: &SimDisk) -> Db {
@@ -232,86 +232,4 @@ fn many_tables_at_once_and_threads_that_wait() {
     });
     assert_eq!(db.list().unwrap().len(), 1002);
     assert!(db.check().unwrap().is_ok());
-}
-
-/// Makes the records of a new `a` from those of the old one, and writes to `b`.
-fn migrate(tables: &mut TableChanges<'_>, b: &Table) -> Result<()> {
-    tables.rename("a", "before")?;
-    let (old, new) = (tables.open("before")?, tables.create("a")?);
-    let value = tables.txn().get(&old, b"key")?.unwrap();
-    tables.txn().put(&new, b"key", &[&value[..], b" anew"].concat())?;
-    tables.txn().delete(&old, b"key")?;
-    tables.txn().put(b, b"key", b"migrated")
-}
-
-#[test]
-fn tables_and_records_change_together() {
-    let disk = SimDisk::new(1);
-    drop(two_tables(&disk));
-    let db = open(&disk);
-    let b = db.open_table("b").unwrap();
-    let snapshot = db.snapshot().unwrap();
-    let error = db.change_tables(|tables| {
-        migrate(tables, &b)?;
-        tables.open("none").map(drop)
-    });
-    assert!(matches!(error, Err(Error::NoSuchTable { name }) if name == "none"));
-    assert_eq!(db.list().unwrap(), ["a", "b"]);
-    assert_eq!(db.open_table("a").unwrap().name(), "a", "not the name that it had for a moment");
-    assert_eq!(value(&db, "a").unwrap().as_deref(), Some(&b"a"[..]));
-    assert_eq!(value(&db, "b").unwrap().as_deref(), Some(&b"b"[..]));
-
-    db.change_tables(|tables| migrate(tables, &b)).unwrap();
-    let check = |db: &Db| {
-        assert_eq!(db.list().unwrap(), ["a", "b", "before"]);
-        assert_eq!(value(db, "a").unwrap().as_deref(), Some(&b"a anew"[..]));
-        assert_eq!(value(db, "b").unwrap().as_deref(), Some(&b"migrated"[..]));
-        assert_eq!(value(db, "before").unwrap(), None);
-        assert!(db.check().unwrap().is_ok());
-    };
-    check(&db);
-    let old = snapshot.open_table("a").unwrap();
-    assert_eq!(snapshot.get(&old, b"key").unwrap().as_deref(), Some(&b"a"[..]), "the snapshot is from before");
-    drop((snapshot, old, b));
-    disk.crash();
-    drop(db);
-    check(&open(&disk.crash_image(&CrashChoice::Nothing)));
-}
-
-#[test]
-fn records_of_a_table_can_change_before_it_is_dropped() {
-    let disk = SimDisk::new(1);
-    let db = two_tables(&disk);
-    let a = db.open_table("a").unwrap();
-    let change = |fails: bool| {
-        db.change_tables(|tables| {
-            for number in 0..1000_u32 {
-                tables.txn().put(&a, &number.to_be_bytes(), &[7; 100])?;
-            }
-            tables.txn().delete_range(&a, ..)?;
-            tables.txn().put(&a, b"key", b"again")?;
-            tables.drop("a")?;
-            if fails { tables.drop("none") } else { Ok(()) }
-        })
-    };
-    assert!(change(true).is_err());
-    assert_eq!(value(&db, "a").unwrap().as_deref(), Some(&b"a"[..]));
-    change(false).unwrap();
-    assert_eq!(db.list().unwrap(), ["b"]);
-    assert!(db.check().unwrap().is_ok());
-}
-
-#[test]
-fn a_change_whose_transaction_was_exchanged_does_not_happen() {
-    let disk = SimDisk::new(1);
-    let db = two_tables(&disk);
-    let mut stolen = None;
-    let error = db.change_tables(|tables| {
-        tables.drop("a")?;
-        stolen = Some(std::mem::replace(tables.txn(), db.begin()));
-        Ok(())
-    });
-    assert!(matches!(error, Err(Error::MustAbort)));
-    drop(stolen);
-    assert_eq!(value(&db, "a").unwrap().as_deref(), Some(&b"a"[..]));
 }

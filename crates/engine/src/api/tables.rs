@@ -1,6 +1,6 @@
 //! Finding tables, and changing which tables there are.
 
-use duramen_types::{PAGE_SIZE, PageId, TableId, TxnId};
+use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::db::Db;
 use crate::error::{Error, Result};
@@ -18,8 +18,6 @@ pub struct TableChanges<'db> {
     created: Created<'db>,
     /// Holds the catalog exclusively.
     txn: Txn,
-    /// Its id: [`TableChanges::txn`] lends it.
-    id: TxnId,
     /// The tables whose handles no longer count once the change is made.
     gone: Vec<TableId>,
 }
@@ -60,9 +58,8 @@ impl Db {
         }
     }
 
-    /// Creates, drops and renames tables in one transaction, which may also read and write records
-    /// ([`TableChanges::txn`]): `change` states what, and all of it happens, durably, or nothing. A
-    /// thousand tables created together take about as long as one.
+    /// Creates, drops and renames tables in one transaction: `change` states what, and all of it
+    /// happens, durably, or nothing. A thousand tables created together take about as long as one.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -183,55 +180,10 @@ impl<'db> TableChanges<'db> {
     /// Goes on with a transaction, which may have built trees without names.
     pub(super) fn of(db: &'db Db, mut txn: Txn) -> Result<Self> {
         txn.lock_exclusively(LockId::catalog())?;
-        let id = txn.id();
-        Ok(Self { created: Created { db, tables: Vec::new() }, txn, id, gone: Vec::new() })
+        Ok(Self { created: Created { db, tables: Vec::new() }, txn, gone: Vec::new() })
     }
 
-    /// Returns the transaction of the change, which reads and writes records, so that tables and
-    /// their records change together.
-    ///
-    /// ```
-    /// # fn main() -> duramen::Result<()> {
-    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
-    /// let prices = db.create_table("prices")?;
-    /// db.run(|txn| txn.put(&prices, b"pear", b"30"))?;
-    /// // The records of a new version are made from those of the old one.
-    /// db.change_tables(|tables| {
-    ///     tables.rename("prices", "prices_before")?;
-    ///     let (old, new) = (tables.open("prices_before")?, tables.create("prices")?);
-    ///     let txn = tables.txn();
-    ///     let records: Vec<_> = txn.scan(&old, ..).collect::<duramen::Result<_>>()?;
-    ///     records.iter().try_for_each(|(key, value)| txn.put(&new, key, &[value, &b" cents"[..]].concat()))
-    /// })?;
-    /// let prices = db.open_table("prices")?;
-    /// assert_eq!(db.run(|txn| txn.get(&prices, b"pear"))?.as_deref(), Some(&b"30 cents"[..]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// A handle from before counts until the change has been made, even of a table that the change
-    /// drops or renames.
-    pub fn txn(&mut self) -> &mut Txn {
-        &mut self.txn
-    }
-
-    /// Finds a table as the change has it so far.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a read.
-    pub fn open(&mut self, name: &str) -> Result<Table> {
-        catalog::check_name(name)?;
-        let found = self.txn.get_raw(CATALOG, name.as_bytes())?;
-        let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
-        let (handles, tree) = (&self.created.db.engine().tables, catalog::decode(&bytes)?);
-        Ok(handles.find(tree.table).unwrap_or_else(|| {
-            // The table may have had another name before.
-            self.created.tables.push(tree.table);
-            handles.intern(name, tree)
-        }))
-    }
-
-    /// Creates a table. Other transactions can use the handle once the change has been made.
+    /// Creates a table. The handle can be used once the change has been made.
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::BadTableName`], and those of a write.
@@ -312,16 +264,16 @@ impl<'db> TableChanges<'db> {
         Ok(self.txn.get_raw(CATALOG, name.as_bytes())?.is_some())
     }
 
+    pub(super) fn txn(&mut self) -> &mut Txn {
+        &mut self.txn
+    }
+
     /// Makes the change, durably.
     pub(super) fn commit(self) -> Result<()> {
         // After some errors the change can only be taken back, whether they were passed on or not.
         // That drops `self`, and invalidates the handles of new tables before their ids are free.
         self.txn.check_usable()?;
-        if self.txn.id() != self.id {
-            // Another transaction was put in the place of the lent one.
-            return Err(Error::MustAbort);
-        }
-        let Self { mut created, txn, gone, .. } = self;
+        let Self { mut created, txn, gone } = self;
         // Handles are invalidated while the locks are held: a transaction that gets the table lock
         // next finds the handle invalid.
         let handles = &created.db.engine().tables;
