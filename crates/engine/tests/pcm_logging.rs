@@ -333,7 +333,7 @@ fn a_power_cut_at_any_operation_leaves_whole_transactions() {
     for (domain, way) in combinations() {
         let (_, whole, first, _) = run_until(domain, way, None);
         let operations = whole.operations() - first;
-        for at in Stride::sampled("power cuts of pcm-logging", 1, 19).until(operations) {
+        for at in Stride::sampled("power cuts of pcm-logging", 1, 31).until(operations) {
             let (disk, memory, _, acknowledged) = run_until(domain, way, Some(at));
             assert!(memory.is_off(), "{domain}, {way:?}, operation {at} of {operations}");
             for survivors in [Survivors::Nothing, Survivors::Everything, Survivors::Random(at), Survivors::Random(!at)]

@@ -44,7 +44,7 @@ impl Experiment for ElrSkew {
             context.pick(&[0.0, 0.5, 0.85, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0], &[0.0, 0.85, 1.5, 2.5], &[0.0, 2.0]);
         let (branches, accounts) = context.pick((1_000, 100), (1_000, 100), (50, 10));
         let clients = context.pick(CLIENTS, CLIENTS, 4);
-        let time = Duration::from_millis(context.pick(300, 250, 20));
+        let time = Duration::from_millis(context.pick(250, 250, 20));
         let bank = Bank::new(context, branches, accounts)?;
         let rounds = context.pick(7, 1, 1);
         context.expect(rounds * 2 * LATENCIES.len() * skews.len());

@@ -54,7 +54,7 @@ impl Experiment for ElrTpcc {
             clients: context.pick(&[100, 150, 200, 300, 400], &[150, 200, 400], &[2, 4]),
             latency: LATENCY,
             time: Duration::from_millis(context.pick(1_000, 600, 50)),
-            rounds: context.pick(9, 1, 1),
+            rounds: context.pick(7, 1, 1),
         };
         let swept = sweep.run(context)?;
         context.prepare("auditing");

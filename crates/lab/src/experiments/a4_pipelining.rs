@@ -57,7 +57,7 @@ impl Experiment for Pipelining {
             systems: &SYSTEMS,
             clients: context.pick(&[1, 4, 8, 16, 32, 64], &[1, 8, 32, 64], &[1, 4]),
             latency: LATENCY,
-            time: Duration::from_millis(context.pick(300, 300, 20)),
+            time: Duration::from_millis(context.pick(200, 200, 20)),
             rounds: context.pick(7, 1, 1),
         };
         let both = sweep.run_with_control(context)?;

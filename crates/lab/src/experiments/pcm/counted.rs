@@ -235,7 +235,7 @@ impl Job {
             scale: context.pick(Scale::standard(20), Scale::standard(4), Scale::small(1, 100)),
             clients: context.pick(50, 50, 4),
             agents: context.pick(4, 4, 2),
-            transactions: context.pick(30_000, 10_000, 200),
+            transactions: context.pick(20_000, 10_000, 200),
             pool: context.pick(1 << 30, 256 << 20, 8 << 20),
             sizes: context.pick(SIZES, &[0.0133, 0.0267], &[0.2, 0.4]),
         }
