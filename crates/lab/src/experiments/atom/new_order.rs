@@ -398,13 +398,17 @@ mod tests {
         Warehouse::new(&mut context).unwrap()
     }
 
+    fn run(warehouse: &Warehouse, plan: Plan) -> Result<Report> {
+        Run { warehouse: warehouse.clone(), plan, terminals: 32, work: 0 }.run()
+    }
+
     #[test]
     fn crashes_leave_whole_orders() {
         let warehouse = small();
         for design in DESIGNS.into_iter().filter(|design| design.0 != Design::NonAtomic) {
             let mut plan = warehouse.plan(design.0, 5);
             plan.crashes = CrashPlan::Cycles { gap: 1_000, most: 200, keep: 5 };
-            let report = warehouse.run(&plan, 32, 0).unwrap();
+            let report = run(&warehouse, plan).unwrap();
             let crashes = report.crashes;
             assert_eq!((crashes.failures, crashes.first), (0, None), "{}", design.1);
             assert!(crashes.images.len() > 20, "{}: {} images", design.1, crashes.images.len());
@@ -416,14 +420,14 @@ mod tests {
         let warehouse = small();
         let mut plan = warehouse.plan(Design::NonAtomic, 5);
         plan.crashes = CrashPlan::Cycles { gap: 1_000, most: 200, keep: 5 };
-        assert!(matches!(warehouse.run(&plan, 32, 0), Err(Error::Audit(_))));
+        assert!(matches!(run(&warehouse, plan), Err(Error::Audit(_))));
     }
 
     #[test]
     fn runs_are_repeated_exactly() {
         let warehouse = small();
         let plan = warehouse.plan(Design::AtomOpt, 6);
-        let (one, other) = (warehouse.run(&plan, 32, 0).unwrap(), warehouse.run(&plan, 32, 0).unwrap());
+        let (one, other) = (run(&warehouse, plan.clone()).unwrap(), run(&warehouse, plan).unwrap());
         assert_eq!((one.digest, one.cycles, one.counters), (other.digest, other.cycles, other.counters));
     }
 }
