@@ -78,11 +78,8 @@ pub(crate) struct World {
     limit: Time,
     max_operations: u64,
     pub(crate) lines: Lines,
-    /// Threads that spin until a line changes, each with the number of its wait. A line that
-    /// nobody watches any more keeps its vector, for those who will.
+    /// Threads that spin until a line changes, each with the number of its wait.
     watchers: NumberMap<u64, Vec<(ThreadId, u64)>>,
-    /// The threads that watched the line that has changed: a vector that is used again.
-    woken: Vec<(ThreadId, u64)>,
     /// Threads that wait at a word, each with the number of its wait.
     pub(crate) words: NumberMap<usize, VecDeque<(ThreadId, u64)>>,
     pub(crate) end: Option<End>,
@@ -131,7 +128,6 @@ impl World {
             max_operations: plan.max_operations,
             lines: Lines::new(heap),
             watchers: NumberMap::default(),
-            woken: Vec::new(),
             words: NumberMap::default(),
             end: None,
             visits: Visits::default(),
@@ -511,9 +507,8 @@ impl World {
         if self.watchers.is_empty() {
             return;
         }
-        let Some(watchers) = self.watchers.get_mut(&line.0).filter(|watchers| !watchers.is_empty()) else { return };
-        let mut woken = std::mem::replace(watchers, std::mem::take(&mut self.woken));
-        for (thread, wait) in woken.drain(..) {
+        let Some(watchers) = self.watchers.remove(&line.0) else { return };
+        for (thread, wait) in watchers {
             let spinning = &mut self.threads[thread.index()];
             if spinning.wait != wait || spinning.state != State::Spinning {
                 continue;
@@ -528,7 +523,6 @@ impl World {
                 self.ready.push(thread);
             }
         }
-        self.woken = woken;
     }
 
     /// Offers the context of the running thread to others. Returns whether the thread waits.

@@ -53,7 +53,7 @@ pub(super) fn ground(context: &Context<'_>) -> Box<dyn Ground> {
         batched: BATCHED,
         time: Duration::from_millis(context.pick(5, 4, 1)),
         short: Duration::from_millis(context.pick(20, 20, 2)),
-        long: Duration::from_millis(context.pick(100, 40, 2)),
+        long: Duration::from_millis(context.pick(60, 40, 2)),
         dirty_pages: context.pick(&[1_024, 256, 64, 16], &[256, 64], &[64]),
         divisor: context.pick(1, 4, 40),
     })

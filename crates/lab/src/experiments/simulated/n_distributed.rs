@@ -92,22 +92,16 @@ fn sweep(context: &Context<'_>, machine: Machine, workload: &'static str) -> Swe
     Sweep { bench, threads }
 }
 
-/// Systems with each of these workloads, on each of these machines.
+/// Systems with each of these workloads.
 struct Contest<'a> {
     sweeps: Vec<Sweep>,
     curves: Vec<Curves<'a>>,
 }
 
 impl<'a> Contest<'a> {
-    fn hold(
-        context: &mut Context<'_>,
-        machines: &[Machine],
-        workloads: &[&'static str],
-        setups: &'a [Setup],
-    ) -> Result<Self> {
-        let machines = context.pick(machines, &[XEON], &[XEON]);
-        let all = machines.iter().flat_map(|&machine| workloads.iter().map(move |workload| (machine, *workload)));
-        let sweeps = all.map(|(machine, workload)| sweep(context, machine, workload)).collect();
+    /// On the paper's machine.
+    fn hold(context: &mut Context<'_>, workloads: &[&'static str], setups: &'a [Setup]) -> Result<Self> {
+        let sweeps = workloads.iter().map(|workload| sweep(context, XEON, workload)).collect();
         Self::of_sweeps(context, sweeps, setups)
     }
 
@@ -168,7 +162,9 @@ impl Experiment for WriteIntensive {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 4] = [BASELINE, AETHER, TX_D, PG_D];
-        let contest = Contest::hold(context, &[XEON, SERVER], &WRITES, &SETUPS)?;
+        let mut sweeps: Vec<_> = WRITES.iter().map(|workload| sweep(context, XEON, workload)).collect();
+        sweeps.extend(context.pick(Some(sweep(context, SERVER, WRITES[0])), None, None));
+        let contest = Contest::of_sweeps(context, sweeps, &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             let check = |what: &str, paper: &str, ours: f64, bound: Bound| {
@@ -265,7 +261,7 @@ impl Experiment for Breakdowns {
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 2] = [TX_D, AETHER];
         let workloads: Vec<_> = WRITES.into_iter().chain(MIXES).collect();
-        let contest = Contest::hold(context, &[XEON], &workloads, &SETUPS)?;
+        let contest = Contest::hold(context, &workloads, &SETUPS)?;
         let checks = contest.of_paper().map(|(workload, curves)| {
             let Shares { log_contention, .. } = curves.last(0).shares;
             let what = format!("{workload}: share of the time spent waiting at the log, TX-D, most threads");
@@ -291,7 +287,7 @@ impl Experiment for FullMixes {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 4] = [BASELINE, AETHER, TX_D, PG_D];
-        let contest = Contest::hold(context, &[XEON], &MIXES, &SETUPS)?;
+        let contest = Contest::hold(context, &MIXES, &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             for (at, by, what, least) in
@@ -319,7 +315,7 @@ impl Experiment for PassiveGroupCommit {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 4] = [TX_D, TX_V, PG_D, PG_V];
-        let contest = Contest::hold(context, &[XEON], &WRITES, &SETUPS)?;
+        let contest = Contest::hold(context, &WRITES, &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             let what = format!("{workload}: TX-V by TX-D, most threads");
@@ -375,7 +371,7 @@ impl Experiment for OffCore {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 4] = [TX_D, PG_D, AETHER, BASELINE];
-        let contest = Contest::hold(context, &[XEON], &WRITES[..1], &SETUPS)?;
+        let contest = Contest::hold(context, &WRITES[..1], &SETUPS)?;
         let mut checks = Vec::new();
         for (_, curves) in contest.of_paper() {
             let requests = |at: usize| curves.with(at, 24).off_core;
@@ -428,7 +424,7 @@ impl Experiment for Allocation {
             many("PG-V, one node (1.2 us)", Partition::Page, Domain::VolatileCache, DELAY, Placement::Node(1)),
             many("PG-V, striped (1.2 us)", Partition::Page, Domain::VolatileCache, DELAY, Placement::Striped),
         ];
-        let contest = Contest::hold(context, &[XEON], &[WRITES[0], WRITES[1]], &SETUPS)?;
+        let contest = Contest::hold(context, &[WRITES[0], WRITES[1]], &SETUPS)?;
         let mut checks = Vec::new();
         for (workload, curves) in contest.of_paper() {
             let growth = |at: usize| curves.last(at).throughput / curves.with(at, 24).throughput;
