@@ -3,12 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use duramen::pmem::{Domain, SimMemory, Source};
-use duramen::{Barriers, BatchOptions, Db, Error, HeapOptions, Isolation, Options, PcmOptions, Scheme, Table, Txn};
+use duramen::{
+    Barriers, BatchOptions, Db, Error, HeapOptions, Isolation, Options, PcmOptions, Scheme, Snapshot, Table, Txn,
+};
 use duramen_io::SimDisk;
-use duramen_test_support::Rng;
+use duramen_test_support::{Rng, is_long};
 
 fn small() -> Options {
     Options {
@@ -158,7 +162,7 @@ fn a_range_waits_for_the_locks_of_others() {
 
 #[test]
 fn snapshots_still_see_what_was_deleted() {
-    for (name, options) in ways().into_iter().filter(|(_, options)| options.snapshots) {
+    for (name, options) in ways_with_snapshots() {
         let (db, table) = filled(options, 600, &[7; 100]);
         let large = vec![9; 50_000];
         db.run(|txn| txn.put(&table, &1_u32.to_be_bytes(), &large)).unwrap();
@@ -239,5 +243,131 @@ fn many_records_take_little_log() {
         db.checkpoint().unwrap();
         let report = db.check().unwrap();
         assert!(report.is_ok() && report.pages < 20, "{report:?}");
+    }
+}
+
+/// Those with snapshots, none of which ends for lack of memory.
+fn ways_with_snapshots() -> impl Iterator<Item = (&'static str, Options)> {
+    let with_memory = |options| Options { version_bytes: Some(64 << 20), ..options };
+    ways().into_iter().filter(|(_, options)| options.snapshots).map(move |(name, options)| (name, with_memory(options)))
+}
+
+fn shown(snapshot: &Snapshot, table: &Table) -> Model {
+    let records = snapshot.scan(table, ..).map(|record| record.unwrap());
+    records.map(|(key, value)| (u32::from_be_bytes(key.try_into().unwrap()), value)).collect()
+}
+
+/// Snapshots that stay open show what a map had when they were opened, whatever is deleted, put and
+/// taken back later.
+#[test]
+fn snapshots_show_what_ranges_had() {
+    for (name, options) in ways_with_snapshots() {
+        let db = Db::open_on(Arc::new(SimDisk::new(5)), options).unwrap();
+        let table = db.table("t").unwrap();
+        let mut rng = Rng::new(11);
+        let mut model = Model::new();
+        let mut kept: Vec<(Snapshot, Model)> = Vec::new();
+        let check = |kept: &[(Snapshot, Model)], place: &str| {
+            for (snapshot, model) in kept {
+                assert_eq!(&shown(snapshot, &table), model, "{place}");
+                for key in model.keys().step_by(17) {
+                    assert_eq!(snapshot.get(&table, &key.to_be_bytes()).unwrap().as_ref(), model.get(key), "{place}");
+                }
+            }
+        };
+        for round in 0..40_u32 {
+            let place = format!("{name}, round {round}");
+            let (mut txn, mut changed) = (db.begin(), model.clone());
+            let mark = (txn.savepoint(), changed.clone());
+            for _ in 0..rng.within(1..7) {
+                let (a, b) = (rng.within(0..600) as u32, rng.within(0..600) as u32);
+                let (from, to) = (a.min(b), a.max(b));
+                match rng.within(0..9) {
+                    0 => {
+                        txn.rollback_to(&mark.0).unwrap();
+                        changed = mark.1.clone();
+                    }
+                    1 => check(&kept, &place),
+                    2..5 => {
+                        for key in (from..to).step_by(1 + rng.within(1..4)) {
+                            let value = vec![round as u8; 1 + key as usize % 90];
+                            txn.put(&table, &key.to_be_bytes(), &value).unwrap();
+                            changed.insert(key, value);
+                        }
+                    }
+                    _ => {
+                        txn.delete_range(&table, from.to_be_bytes()..to.to_be_bytes()).unwrap();
+                        changed.retain(|key, _| !(from..to).contains(key));
+                    }
+                }
+            }
+            check(&kept, &place);
+            if rng.percent(75) {
+                txn.commit().unwrap();
+                model = changed;
+            } else {
+                txn.abort().unwrap();
+            }
+            check(&kept, &place);
+            if rng.percent(50) {
+                // It shows what is durable, so nothing but the commits of other modes may be late.
+                kept.push((db.snapshot().unwrap(), model.clone()));
+            }
+            if kept.len() > 4 {
+                kept.remove(rng.within(0..4));
+            }
+        }
+        assert!(db.check().unwrap().is_ok(), "{name}");
+    }
+}
+
+/// Each transaction changes some records, deletes all, and puts all again, with its number. A
+/// snapshot shows all records of one transaction, while that transaction commits, too.
+#[test]
+fn a_snapshot_shows_one_generation() {
+    const RECORDS: u32 = 150;
+    let value = |generation: u32| generation.to_be_bytes();
+    for (name, options) in ways_with_snapshots() {
+        let db = Db::open_on(Arc::new(SimDisk::new(6)), options).unwrap();
+        let table = db.table("t").unwrap();
+        let generation = |number: u32| {
+            db.run(|txn| {
+                for key in (0..RECORDS).step_by(1 + number as usize % 7) {
+                    txn.put(&table, &key.to_be_bytes(), b"in between")?;
+                }
+                txn.delete_range(&table, ..)?;
+                (0..RECORDS).try_for_each(|key| txn.put(&table, &key.to_be_bytes(), &value(number)))
+            })
+            .unwrap();
+        };
+        generation(0);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let reader = || {
+                let (mut latest, mut generations) = (0, 0);
+                while !stop.load(Ordering::Relaxed) || generations < 3 {
+                    let snapshot = db.snapshot().unwrap();
+                    let records = shown(&snapshot, &table);
+                    assert_eq!(records.len(), RECORDS as usize, "{name}");
+                    let of = u32::from_be_bytes(records[&0][..].try_into().unwrap());
+                    assert!(
+                        of >= latest && records.values().all(|found| found[..] == value(of)),
+                        "{name}: {records:?}"
+                    );
+                    (latest, generations) = (of, generations + 1);
+                }
+            };
+            let readers = [scope.spawn(reader), scope.spawn(reader)];
+            let begun = Instant::now();
+            for number in 1.. {
+                generation(number);
+                if number >= 20 && begun.elapsed() > Duration::from_millis(if is_long() { 3_000 } else { 150 }) {
+                    break;
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        });
+        assert!(db.check().unwrap().is_ok(), "{name}");
     }
 }
