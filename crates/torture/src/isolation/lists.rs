@@ -370,6 +370,8 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
                 Ok(record) => records.extend(record),
                 Err(Error::Io { .. } | Error::Poisoned { .. }) => break,
                 Err(Error::SnapshotTooOld { .. }) => kept = None,
+                // The opening of a table waited for a change of the catalog.
+                Err(error) if error.is_retryable() => kept = None,
                 Err(error) => return Err(format!("a snapshot: {error}")),
             }
         }
@@ -447,9 +449,28 @@ fn client(shared: &Shared, rng: &mut Rng) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
+/// A snapshot that is kept, and what it has shown.
+struct Kept {
+    snapshot: Snapshot,
+    lists: Lists,
+    /// The records of the table that has nothing to do with the lists.
+    others: Others,
+}
+
+type Others = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Returns what a snapshot shows of the table that has nothing to do with the lists.
+fn others(snapshot: &Snapshot) -> Result<Others, Error> {
+    match snapshot.open_table(OTHER) {
+        Ok(table) => snapshot.scan(&table, ..).collect(),
+        Err(Error::NoSuchTable { .. }) => Ok(Others::new()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads all lists in a snapshot, which counts as a transaction that only reads. A snapshot that is
 /// kept must show the same again.
-fn look(shared: &Shared, rng: &mut Rng, kept: &mut Option<(Snapshot, Lists)>) -> Result<Option<Record>, Error> {
+fn look(shared: &Shared, rng: &mut Rng, kept: &mut Option<Kept>) -> Result<Option<Record>, Error> {
     let all = |snapshot: &Snapshot| -> Result<Lists, Error> {
         let mut lists = Lists::new();
         let mut cursor = snapshot.cursor(&shared.table, ..);
@@ -459,9 +480,11 @@ fn look(shared: &Shared, rng: &mut Rng, kept: &mut Option<(Snapshot, Lists)>) ->
         }
         Ok(lists)
     };
-    if let Some((snapshot, lists)) = kept {
+    if let Some(Kept { snapshot, lists, others: before }) = kept {
         let again = all(snapshot)?;
         assert_eq!(&again, lists, "the snapshot at {} shows something else than before", snapshot.gsn());
+        let again = others(snapshot)?;
+        assert!(again == *before, "the snapshot at {} shows other records than before", snapshot.gsn());
         let key = rng.within(0..usize::from(shared.shape.keys)) as ListKey;
         let value = snapshot.get(&shared.table, &stored_key(key))?;
         let list = value.map(|bytes| loaded_list(&bytes, shared.shape.padding));
@@ -481,7 +504,8 @@ fn look(shared: &Shared, rng: &mut Rng, kept: &mut Option<(Snapshot, Lists)>) ->
     let status = Status::Committed(shared.clock.fetch_add(1, Ordering::SeqCst));
     let events = vec![Event::Scan(0, ListKey::MAX, lists.clone())];
     if rng.percent(50) {
-        *kept = Some((snapshot, lists));
+        let others = others(&snapshot)?;
+        *kept = Some(Kept { snapshot, lists, others });
     }
     Ok(Some(Record { begun, events, status }))
 }
@@ -510,17 +534,19 @@ fn commit(txn: Txn, rng: &mut Rng) -> Result<(), Error> {
     result.expect("the outcome is there before the wake-up")
 }
 
+/// A table that has nothing to do with the lists.
+const OTHER: &str = "other";
+
 /// Makes, fills or removes a table that has nothing to do with the lists, or takes a checkpoint.
 fn besides(shared: &Shared, rng: &mut Rng) -> Result<(), Error> {
-    const NAME: &str = "other";
     match rng.within(0..8) {
         0 => {
             trace::note(|| "drops the other table".to_owned());
-            shared.db.drop_table(NAME)
+            shared.db.drop_table(OTHER)
         }
         1 => {
             trace::note(|| "creates the other table".to_owned());
-            shared.db.create_table(NAME).map(drop)
+            shared.db.create_table(OTHER).map(drop)
         }
         2 => {
             trace::note(|| "takes a checkpoint".to_owned());
@@ -534,7 +560,7 @@ fn besides(shared: &Shared, rng: &mut Rng) -> Result<(), Error> {
         }
         _ => {
             trace::note(|| "fills the other table".to_owned());
-            let table = shared.db.open_table(NAME)?;
+            let table = shared.db.open_table(OTHER)?;
             for _ in 0..rng.within(1..4) {
                 let mut txn = shared.db.begin();
                 for _ in 0..rng.within(1..12) {
