@@ -34,9 +34,9 @@ impl Experiment for Barriers {
             World::Simulated => {
                 "the paper's bandwidth of 1.5 GB/s binds here, and did not there: transactions take a tenth of the \
                  paper's time or less, and In-Place stores each change twice. On the simulated processor of the \
-                 paper, with the fewest barriers, it reaches 0.57, 0.57 and 0.42 times the throughput of \
-                 Disk-Replacement at 0 us with TATP updates, TPC-B and new orders, and 1.41, 1.14 and 1.05 times with \
-                 unlimited bandwidth. With 1.5 GB/s, TATP does 766,000 updates/s with barriers of 0 us and 1,084,000 \
+                 paper, with the fewest barriers, it reaches 0.54, 0.61 and 0.40 times the throughput of \
+                 Disk-Replacement at 0 us with TATP updates, TPC-B and new orders, and 1.45, 1.19 and 1.16 times with \
+                 unlimited bandwidth. With 1.5 GB/s, TATP does 767,000 updates/s with barriers of 0 us and 1,291,000 \
                  with barriers of 1 us; the reason was not examined. The number of dirty pages makes no difference to \
                  the throughput of Disk-Replacement"
             }
