@@ -310,7 +310,6 @@ fn snapshots_show_what_ranges_had() {
             }
             check(&kept, &place);
             if rng.percent(50) {
-                // It shows what is durable, so nothing but the commits of other modes may be late.
                 kept.push((db.snapshot().unwrap(), model.clone()));
             }
             if kept.len() > 4 {

@@ -12,6 +12,8 @@ use crate::storage::mini_transaction::MiniTransaction;
 use crate::txn::Txn;
 
 /// A change of which tables there are. Made by [`Db::change_tables`].
+// Its transaction is not lent to write records with: undoing a creation frees the root alone, and
+// would leak the pages below it.
 #[derive(Debug)]
 pub struct TableChanges<'db> {
     /// Dropped before the transaction, which gives the ids of the tables back.

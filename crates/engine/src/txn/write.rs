@@ -385,7 +385,7 @@ fn again(engine: &Engine, context: &Context, waited: std::result::Result<(), Loc
 }
 
 /// Returns the record at a slot as a snapshot sees it that does not see the change to come.
-pub(super) fn unchanged<'a>(node: &Node<&'a [u8]>, slot: usize) -> Before<'a> {
+fn unchanged<'a>(node: &Node<&'a [u8]>, slot: usize) -> Before<'a> {
     match node.flags(slot) {
         flags if flags.contains(SlotFlags::GHOST) => Before::Absent,
         flags => Before::Value(node.value(slot), flags),

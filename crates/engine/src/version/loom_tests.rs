@@ -181,98 +181,64 @@ fn a_commit_in_its_window_is_neither_seen_nor_missed() {
     seen.check("the window");
 }
 
-/// An abort restores the page and drops the versions while a snapshot reads.
-#[test]
-fn what_is_aborted_is_never_seen() {
+/// A thread writes while a snapshot is opened and read.
+fn beside_a_reader(what: &str, write: impl Fn(&Model) + Copy + Send + Sync + 'static) {
     let seen = Arc::new(Seen::default());
     let counted = Arc::clone(&seen);
     model(move || {
         let model = Arc::new(Model::new());
         let own = Arc::clone(&model);
-        let writer = thread::spawn("writer", move || {
-            let mut txn = TxnVersions::default();
-            own.write(&mut txn, 0, 77);
-            own.set(0);
-            own.versions.abort(&mut txn);
-        });
-        counted.look(&model);
-        writer.expect("a thread starts").join().expect("no panic");
-    });
-    seen.check("an abort");
-}
-
-/// A run, and a node of another commit, are written, committed, hardened and freed.
-fn a_run_and_a_node(what: &str, number_of_run: u64) {
-    let seen = Arc::new(Seen::default());
-    let counted = Arc::clone(&seen);
-    model(move || {
-        let model = Arc::new(Model::new());
-        let own = Arc::clone(&model);
-        let writer = thread::spawn("writer", move || {
-            for number in 0..2 {
-                let mut txn = TxnVersions::default();
-                match number == number_of_run {
-                    true => own.write_run(&mut txn, number, number + 1),
-                    false => own.write(&mut txn, number, number + 1),
-                }
-                own.commit(txn);
-                own.harden();
-                own.versions.collect(0);
-            }
-        });
+        let writer = thread::spawn("writer", move || write(&own));
         counted.look(&model);
         writer.expect("a thread starts").join().expect("no panic");
     });
     seen.check(what);
 }
 
+/// An abort restores the page and drops the versions.
+#[test]
+fn what_is_aborted_is_never_seen() {
+    let abort = |model: &Model, write: fn(&Model, &mut TxnVersions, u64, u64)| {
+        let mut txn = TxnVersions::default();
+        write(model, &mut txn, 0, 77);
+        model.set(0);
+        model.versions.abort(&mut txn);
+    };
+    beside_a_reader("an abort", move |model| abort(model, Model::write));
+    beside_a_reader("an abort of a run", move |model| abort(model, Model::write_run));
+}
+
+/// A run, and a node of another commit, are written, committed, hardened and freed.
 #[test]
 fn a_run_shows_what_a_node_would() {
-    a_run_and_a_node("a run before a node", 0);
-    a_run_and_a_node("a run behind a node", 1);
+    for (what, number_of_run) in [("a run before a node", 0), ("a run behind a node", 1)] {
+        beside_a_reader(what, move |model| {
+            for number in 0..2 {
+                let mut txn = TxnVersions::default();
+                match number == number_of_run {
+                    true => model.write_run(&mut txn, number, number + 1),
+                    false => model.write(&mut txn, number, number + 1),
+                }
+                model.commit(txn);
+                model.harden();
+                model.versions.collect(0);
+            }
+        });
+    }
 }
 
 /// A transaction has a node, and then a run, of the same record, and commits while a snapshot
 /// reads.
 #[test]
 fn a_node_is_older_than_a_run_of_the_same_transaction() {
-    let seen = Arc::new(Seen::default());
-    let counted = Arc::clone(&seen);
-    model(move || {
-        let model = Arc::new(Model::new());
-        let own = Arc::clone(&model);
-        let writer = thread::spawn("writer", move || {
-            let mut txn = TxnVersions::default();
-            own.write(&mut txn, 0, 77);
-            own.write_run(&mut txn, 77, 1);
-            own.commit(txn);
-            own.harden();
-            own.versions.collect(0);
-        });
-        counted.look(&model);
-        writer.expect("a thread starts").join().expect("no panic");
+    beside_a_reader("a node and a run", |model| {
+        let mut txn = TxnVersions::default();
+        model.write(&mut txn, 0, 77);
+        model.write_run(&mut txn, 77, 1);
+        model.commit(txn);
+        model.harden();
+        model.versions.collect(0);
     });
-    seen.check("a node and a run");
-}
-
-/// As [`what_is_aborted_is_never_seen`], with a run.
-#[test]
-fn a_run_that_is_aborted_is_never_seen() {
-    let seen = Arc::new(Seen::default());
-    let counted = Arc::clone(&seen);
-    model(move || {
-        let model = Arc::new(Model::new());
-        let own = Arc::clone(&model);
-        let writer = thread::spawn("writer", move || {
-            let mut txn = TxnVersions::default();
-            own.write_run(&mut txn, 0, 77);
-            own.set(0);
-            own.versions.abort(&mut txn);
-        });
-        counted.look(&model);
-        writer.expect("a thread starts").join().expect("no panic");
-    });
-    seen.check("an abort of a run");
 }
 
 /// A thread that frees reads the horizon while a snapshot takes it.

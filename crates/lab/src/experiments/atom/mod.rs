@@ -245,8 +245,8 @@ fn measure(
     })
 }
 
-/// Runs each of `parts` on a thread of its own, as many at a time as there are processors; returns
-/// the results in the order of the parts. Each counts as one measurement.
+/// Runs `parts` on as many threads as there are processors; returns the results in the order of the
+/// parts. Each counts as one measurement.
 fn side_by_side<T: Send + Sync + 'static, R: Send + 'static>(
     context: &mut Context<'_>,
     what: &str,

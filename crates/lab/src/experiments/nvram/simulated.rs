@@ -177,12 +177,8 @@ impl There {
 
     fn speed(&self, contender: Contender, barrier: Duration, clients: Clients) -> Result<Speed> {
         let key = (self.job, contender, barrier, clients, self.time);
-        if let Some(kept) = SPEEDS.with(|speeds| speeds.find(&key)) {
-            return Ok(kept);
-        }
-        let speed = Speed::of(&self.database(contender)?.measure(contender, clients, barrier, self.time)?);
-        SPEEDS.with(|speeds| speeds.keep(key, speed));
-        Ok(speed)
+        let measure = || Ok(Speed::of(&self.database(contender)?.measure(contender, clients, barrier, self.time)?));
+        SPEEDS.with(|speeds| speeds.find_or(key, measure))
     }
 }
 
@@ -203,18 +199,16 @@ impl Site for There {
             Run::Long => self.long,
         };
         let key = (self.job, contender, Duration::ZERO, clients, time);
-        if let Some(kept) = INTERRUPTED.with(|interrupted| interrupted.find(&key)) {
-            return Ok(kept);
-        }
-        let (measured, micros) = self.database(contender)?.interrupt(contender, clients, time)?;
-        let interrupted = Interrupted {
-            throughput: measured.throughput,
-            recovery: micros as f64 / 1e6,
-            page_flushes: measured.page_flushes,
-            dirty_pages: measured.dirty_pages,
+        let interrupt = || {
+            let (measured, micros) = self.database(contender)?.interrupt(contender, clients, time)?;
+            Ok(Interrupted {
+                throughput: measured.throughput,
+                recovery: micros as f64 / 1e6,
+                page_flushes: measured.page_flushes,
+                dirty_pages: measured.dirty_pages,
+            })
         };
-        INTERRUPTED.with(|kept| kept.keep(key, interrupted));
-        Ok(interrupted)
+        INTERRUPTED.with(|interrupted| interrupted.find_or(key, interrupt))
     }
 
     /// Each measurement ends with an audit.

@@ -47,16 +47,9 @@ impl Setup {
             pool: context.pick(512 << 20, 128 << 20, 8 << 20),
         };
         let effort = context.effort();
-        let kept = KEPT.with(|kept| kept.find(&effort));
         let what = format!("recording TPC-C, {}", recording.scale);
-        let trace = context.measure(what, || match kept {
-            Some(trace) => Ok(trace),
-            None => {
-                let trace = Arc::new(record(recording)?);
-                KEPT.with(|kept| kept.keep(effort, trace.clone()));
-                Ok(trace)
-            }
-        })?;
+        let trace =
+            context.measure(what, || KEPT.with(|kept| kept.find_or(effort, || Ok(Arc::new(record(recording)?)))))?;
         let sizes: &[f64] = context.pick(SIZES, SIZES, &[0.05, 0.2]);
         let data = (u64::from(trace.stored()) * PAGE_BYTES) as f64;
         Ok(Self {

@@ -115,17 +115,14 @@ impl Populated {
 
     #[cfg(duramen_machine)]
     fn simulate(&self, bench: Bench, setup: Setup, threads: u32) -> Result<Measured> {
-        let key = (bench, setup, threads);
-        if let Some(kept) = KEPT.with(|kept| kept.find(&key)) {
-            return Ok(kept);
-        }
-        if self.loaded.get().is_none() {
-            let _ = self.loaded.set(self.bench.populate(self.logs)?);
-        }
-        let loaded = self.loaded.get().expect("it was populated");
-        let measured = Self::measured(&bench.measure(loaded, setup, threads)?, threads);
-        KEPT.with(|kept| kept.keep(key, measured));
-        Ok(measured)
+        let measure = || {
+            if self.loaded.get().is_none() {
+                let _ = self.loaded.set(self.bench.populate(self.logs)?);
+            }
+            let loaded = self.loaded.get().expect("it was populated");
+            Ok(Self::measured(&bench.measure(loaded, setup, threads)?, threads))
+        };
+        KEPT.with(|kept| kept.find_or((bench, setup, threads), measure))
     }
 
     #[cfg(duramen_machine)]
