@@ -13,7 +13,8 @@ use duramen_io::{CrashChoice, Disk, Fault, SimDisk};
 #[test]
 fn a_backup_under_load_is_restored_to_any_point() {
     let (report, archived) = backup_under_load(|_| {});
-    assert!(report.pages > 100 && report.log_bytes > 0 && report.times.0 <= report.times.1);
+    // The file grows in steps, and a backup may come before its last one: 90 or 135 pages.
+    assert!(report.pages > 80 && report.log_bytes > 0 && report.times.0 <= report.times.1, "{report:?}");
     assert!(archived > 10);
 }
 

@@ -25,7 +25,8 @@ fn of_several(way: Partition) -> impl FnOnce(&mut Options) {
 fn a_backup_under_load_is_restored_to_any_point() {
     for way in WAYS {
         let (report, archived) = backup_under_load(of_several(way));
-        assert!(report.pages > 100 && report.log_bytes > 0);
+        // The file grows in steps, and a backup may come before its last one: 90 or 135 pages.
+        assert!(report.pages > 80 && report.log_bytes > 0, "{report:?}");
         assert!(archived > 10, "{way:?}: {archived}");
     }
 }

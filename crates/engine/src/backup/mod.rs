@@ -202,7 +202,6 @@ fn log_to_copy(engine: &Engine) -> Result<&dyn LogService> {
     })
 }
 
-/// Returns the error for a database whose scheme has no log.
 /// Marks the directory of a backup that is being taken. The directory must be empty, or hold the
 /// remains of an interrupted backup.
 fn prepare(disk: &dyn Disk) -> Result<()> {
