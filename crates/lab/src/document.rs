@@ -24,7 +24,8 @@ on the papers' machines. Every verdict is computed from the measured figures. Wh
 median of at least six rounds, its confidence interval of 95 % stands behind it. A part holds if the
 median or a part of the interval is within the bound, and *within the noise* if another part of the
 interval is not. A second verdict, *under the paper's conditions*, is of controlled runs, in which only
-a condition is restored that the first runs do not have.
+a condition is restored that the first runs do not have. A simulated figure is of one run. It is the same
+on every host, but other random numbers or sizes of objects can move it, near saturation by a tenth.
 
 ";
 

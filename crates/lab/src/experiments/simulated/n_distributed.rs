@@ -410,8 +410,8 @@ impl Experiment for Allocation {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "the placement of the rings makes a difference of at most 2 % at most threads (in an earlier build 8 to \
-             11 %; what the builds change was not examined), and not of half, because there is little to write: 2.7 \
+            "the placement of the rings makes a difference of -6 to 11 % at most threads, by the threads' random \
+             numbers and the places of objects in memory, and not of half, because there is little to write: 2.7 \
              million commits per second of less than 300 bytes of log are less than 1 GB/s, while the node's memory \
              takes 28 GB/s and a socket's links 19.2 GB/s",
         )
