@@ -464,7 +464,8 @@ impl LockManager {
             let is_intent = matches!(mode, LockMode::IntentShared | LockMode::IntentExclusive);
             let inherits = self.inheritance && is_intent && id.is_coarse() && txn.may_inherit();
             if inherits && let Some(agent) = bucket.bequeath(txn.txn(), id, mode) {
-                txn.inherit(Inherited { id, mode, agent, in_use: false });
+                let pre_committed = bucket.pre_committed;
+                txn.inherit(Inherited { id, mode, agent, in_use: false, pre_committed });
                 continue;
             }
             bucket.release(txn.txn(), id, mode, &mut granted);

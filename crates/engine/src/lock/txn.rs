@@ -99,6 +99,9 @@ pub(super) struct Inherited {
     pub(super) agent: Arc<Agent>,
     /// Whether the current transaction uses the lock.
     pub(super) in_use: bool,
+    /// The latest commit that had released the lock, or another one of its bucket, before it was
+    /// hardened. A later one revokes the lock first.
+    pub(super) pre_committed: Gsn,
 }
 
 /// The time when a transaction, or the first attempt at it, began. Ages are distinct, and the
@@ -247,8 +250,10 @@ impl TxnLocks {
             return lock.in_use && lock.mode.covers(mode);
         }
         lock.in_use = lock.agent.take(self.txn);
-        let in_use = lock.in_use;
-        if !in_use {
+        let (in_use, pre_committed) = (lock.in_use, lock.pre_committed);
+        if in_use {
+            self.saw(pre_committed);
+        } else {
             self.inherited.swap_remove(at);
         }
         in_use

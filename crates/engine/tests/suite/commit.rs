@@ -8,15 +8,19 @@ use duramen::{CommitMode, Db, Error, Options, Table, Txn};
 use duramen_io::{CrashChoice, DelayDisk, Disk, Fault, SimDisk};
 use duramen_test_support::block_on;
 
-mod common;
+use crate::common;
 
 const LATENCY: Duration = Duration::from_millis(40);
 
 /// Makes a database on a disk whose log is slow.
 fn slow(commit: CommitMode) -> (SimDisk, Db, Table) {
+    slow_with(Options { commit, ..common::small() })
+}
+
+fn slow_with(options: Options) -> (SimDisk, Db, Table) {
     let medium = SimDisk::new(1);
     let disk = Arc::new(DelayDisk::new(Arc::new(medium.clone()), "log/", Duration::ZERO));
-    let db = Db::open_on(Arc::clone(&disk) as Arc<dyn Disk>, Options { commit, ..common::small() }).unwrap();
+    let db = Db::open_on(Arc::clone(&disk) as Arc<dyn Disk>, options).unwrap();
     let table = db.create_table("t").unwrap();
     disk.set_latency(LATENCY);
     (medium, db, table)
@@ -105,6 +109,31 @@ fn a_reader_of_an_unhardened_commit_is_told_when_it_hardens() {
             }
         }
     }
+}
+
+/// A transaction that had locked the whole table has no locks on the records that it changed last.
+/// So a reader learns of its commit from the lock of the table, also from one that it inherits.
+#[test]
+fn a_reader_that_inherits_the_lock_of_the_table_is_told_of_a_commit_under_it() {
+    let options = Options { commit: CommitMode::Pipelined, lock_escalation: 16, ..common::small() };
+    let (_medium, db, table) = slow_with(options);
+    let mut txn = db.begin();
+    (0..200_u32).for_each(|key| txn.put(&table, &key.to_be_bytes(), b"value").unwrap());
+    txn.commit().unwrap();
+    let mut txn = db.begin();
+    assert_eq!(txn.delete_range(&table, ..).unwrap(), 200);
+    let deletion = txn.commit_async();
+    let read = || {
+        let mut reader = db.begin();
+        assert_eq!(reader.get(&table, &199_u32.to_be_bytes()).unwrap(), None);
+        reader
+    };
+    // The first reader leaves the lock to the second one.
+    drop(read());
+    let second = read().commit_async();
+    assert!(!second.is_done() || deletion.is_done());
+    second.wait().unwrap();
+    assert!(deletion.is_done());
 }
 
 #[test]
