@@ -165,6 +165,17 @@ fn run_async_passes_errors_and_panics_on() {
     assert_eq!(panic.downcast_ref(), Some(&"in the closure"));
     assert_eq!(db.run(|txn| txn.get(&table, b"key")).unwrap(), None, "both were rolled back");
 
+    // An outcome that was given out, whether a value or an error, is not awaited for ever.
+    let absent = table.clone();
+    let mut read = db.run_async(move |txn| txn.get(&absent, b"key"));
+    assert!(matches!(block_on(&mut read), Ok(None)));
+    let mut refused = db.run_async(|_| Err::<Option<Vec<u8>>, _>(Error::KeyExists));
+    assert!(matches!(block_on(&mut refused), Err(Error::KeyExists)));
+    for mut over in [read, refused] {
+        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| block_on(&mut over)));
+        assert!(again.unwrap_err().downcast_ref::<&str>().is_some_and(|panic| panic.contains("given out already")));
+    }
+
     // A future that nobody awaits has run all the same.
     let put = table.clone();
     drop(db.run_async(move |txn| txn.put(&put, b"key", b"4")));

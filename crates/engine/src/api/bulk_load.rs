@@ -81,9 +81,9 @@ impl BulkLoad {
     /// Adds a record, whose key must be above the one before it.
     ///
     /// # Errors
-    /// [`Error::KeyNotAscending`], [`Error::KeyTooLarge`] and [`Error::ValueTooLarge`], after which
-    /// the load can go on without the record; [`Error::Full`] and the others that leave only an
-    /// abort.
+    /// [`Error::KeyNotAscending`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`] and
+    /// [`Error::TooManyLargeValues`], after which the load can go on without the record;
+    /// [`Error::Full`] and the others that leave only an abort.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.txn.load_record(self.table, &mut self.tree, key, value)
     }
@@ -105,6 +105,7 @@ impl BulkLoad {
                 return Err(Error::TableNotEmpty { name });
             }
         }
+        let _loading = db.engine().tables.begin_load();
         let table = changes.link(&name, Tree { root, table })?;
         changes.commit()?;
         drop(growth);

@@ -34,6 +34,8 @@ struct Slot<R> {
 pub struct Running<R> {
     slot: Arc<Mutex<Slot<R>>>,
     committing: Option<(R, Commit)>,
+    /// Whether the outcome has been given out.
+    is_over: bool,
 }
 
 // Nothing in it is ever pinned.
@@ -79,7 +81,7 @@ impl Db {
     /// When awaited, if `work` panicked, or if the outcome has been given out already.
     pub fn run_async<R: Send + 'static>(&self, work: impl FnMut(&mut Txn) -> Result<R> + Send + 'static) -> Running<R> {
         let slot = Arc::new(Mutex::new(Slot { ran: None, waker: None }));
-        let running = Running { slot: Arc::clone(&slot), committing: None };
+        let running = Running { slot: Arc::clone(&slot), committing: None, is_over: false };
         let engine = self.begin_reference();
         let fill = move |ran| {
             let mut slot = slot.lock();
@@ -108,6 +110,7 @@ impl<R> Future for Running<R> {
     type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
+        assert!(!self.is_over, "the outcome has been given out already");
         if self.committing.is_none() {
             let ran = {
                 let mut slot = self.slot.lock();
@@ -117,6 +120,7 @@ impl<R> Future for Running<R> {
                 };
                 ran
             };
+            self.is_over = !matches!(ran, Ok(Ok(_)));
             match ran {
                 Ok(Ok(committing)) => self.committing = Some(committing),
                 Ok(Err(error)) => return Poll::Ready(Err(error)),
@@ -128,6 +132,7 @@ impl<R> Future for Running<R> {
             Poll::Pending => Poll::Pending,
             Poll::Ready(outcome) => {
                 let (value, _) = self.committing.take().expect("the transaction has run");
+                self.is_over = true;
                 Poll::Ready(outcome.map(|()| value))
             }
         }

@@ -98,8 +98,7 @@ impl Snapshot {
     /// # Errors
     /// Those of [`Snapshot::get`].
     pub fn list(&self) -> Result<Vec<String>> {
-        let catalog = self.engine().tables.of_dropped("the catalog", CATALOG);
-        let mut cursor = Cursor { tree: Some(CATALOG), ..self.cursor(&catalog, ..) };
+        let mut cursor = self.catalog();
         let mut names = Vec::new();
         while let Some((name, _)) = cursor.next()? {
             if name != NEXT_TABLE_KEY {
@@ -107,6 +106,12 @@ impl Snapshot {
             }
         }
         Ok(names)
+    }
+
+    /// Returns a cursor over the records of the catalog.
+    pub(super) fn catalog(&self) -> Cursor<'_> {
+        let catalog = self.engine().tables.of_dropped("the catalog", CATALOG);
+        Cursor { tree: Some(CATALOG), ..self.cursor(&catalog, ..) }
     }
 }
 
@@ -199,24 +204,39 @@ impl<'s> Cursor<'s> {
     fn fill(&mut self) -> Result<bool> {
         let tree = match self.tree {
             Some(tree) => tree,
-            None => *self.tree.insert(self.snapshot.tree_of(&self.table)?),
+            None => match self.snapshot.tree_of(&self.table)? {
+                Some(tree) => *self.tree.insert(tree),
+                None => return Ok(false),
+            },
         };
         let snapshot = self.snapshot;
         if matches!(self.next, Next::End) {
             return Ok(false);
         }
-        self.next = snapshot.repeat(|| self.read_leaf(tree))?;
+        match snapshot.repeat(|| self.read_leaf(tree)) {
+            Ok(next) => self.next = next,
+            Err(error) => {
+                // What was read counts only if the snapshot was not too old by then.
+                self.drop_items();
+                return Err(error);
+            }
+        }
         Ok(true)
+    }
+
+    /// Forgets what was read and is not returned yet.
+    fn drop_items(&mut self) {
+        self.items.clear();
+        self.slots = 0..0;
+        self.at = 0;
     }
 
     /// Reads a leaf once; returns where the one behind it begins.
     fn read_leaf(&mut self, tree: Tree) -> Result<Next, Interrupt> {
-        let Next::From { key, is_above } = &self.next else { return Ok(Next::End) };
-        self.items.clear();
-        self.slots = 0..0;
+        self.drop_items();
         self.older.clear();
         self.leaf.clear();
-        self.at = 0;
+        let Next::From { key, is_above } = &self.next else { return Ok(Next::End) };
         let engine = self.snapshot.engine();
         let leaf = engine.store.leaf(tree, key)?;
         leaf.page().copy_into(0, PAGE_SIZE, &mut self.leaf);

@@ -22,7 +22,7 @@ use crate::options::Isolation;
 use crate::page::{Node, SlotFlags};
 use crate::pool::{Interrupt, broken};
 use crate::record::Tree;
-use crate::storage::catalog::{self, CATALOG, Table};
+use crate::storage::catalog::{self, CATALOG, NEXT_TABLE_KEY, Table};
 use crate::storage::overflow::Reference as OverflowReference;
 use crate::txn::Txn;
 use crate::version::{OpenSnapshot, Version};
@@ -64,6 +64,8 @@ const _: () = {
 struct Inner {
     engine: Reference<Engine>,
     open: Arc<OpenSnapshot>,
+    /// The bulk loads that had ended when it was made.
+    loads: u64,
     /// Pages with lower GSNs have only records as the snapshot shows them; found by the first scan.
     unchanged_below: OnceLock<Gsn>,
 }
@@ -86,8 +88,9 @@ impl Snapshot {
         }
         // The changes of in-doubt transactions have no versions.
         engine.finish_in_doubt(&AtomicBool::new(false))?;
+        let loads = engine.tables.loads_ended();
         let open = engine.versions.open();
-        Ok(Self(Arc::new(Inner { engine, open, unchanged_below: OnceLock::new() })))
+        Ok(Self(Arc::new(Inner { engine, open, loads, unchanged_below: OnceLock::new() })))
     }
 
     /// Returns the position of the snapshot in the order of commits. It shows exactly the commits
@@ -137,8 +140,10 @@ impl Snapshot {
         if key.len() > MAX_KEY_LEN {
             return Err(Error::KeyTooLarge { len: key.len(), limit: MAX_KEY_LEN });
         }
-        let tree = self.tree_of(table)?;
-        self.get_in(tree, key)
+        match self.tree_of(table)? {
+            Some(tree) => self.get_in(tree, key),
+            None => Ok(None),
+        }
     }
 
     fn engine(&self) -> &Engine {
@@ -146,16 +151,31 @@ impl Snapshot {
     }
 
     /// Returns the tree of a table that the snapshot shows. A table that was created later is
-    /// empty.
-    fn tree_of(&self, table: &Table) -> Result<Tree> {
-        let tree = table.tree(&self.engine().tables)?;
+    /// empty: its tree has only records that the snapshot does not show, or there is none, because
+    /// the records of a bulk load have no versions.
+    fn tree_of(&self, table: &Table) -> Result<Option<Tree>> {
+        let tables = &self.engine().tables;
+        let tree = table.tree(tables)?;
         // The handle is invalidated before the drop commits. So a table that was dropped before the
         // snapshot was made is found here, and the pages of one that is dropped later wait for the
         // snapshot.
-        if table.check_not_dropped().is_err() && self.table_tree(table.name())? != Some(tree) {
-            return Err(Error::NoSuchTable { name: table.name().to_owned() });
+        if table.check_not_dropped().is_err() {
+            let is_shown = self.table_tree(table.name())? == Some(tree);
+            return if is_shown { Ok(Some(tree)) } else { Err(Error::NoSuchTable { name: table.name().to_owned() }) };
         }
-        Ok(tree)
+        let is_shown = !tables.have_loaded_since(self.0.loads) || self.shows(tree)?;
+        Ok(is_shown.then_some(tree))
+    }
+
+    /// Returns whether the snapshot shows a tree, which may have had another name.
+    fn shows(&self, tree: Tree) -> Result<bool> {
+        let mut cursor = self.catalog();
+        while let Some((name, bytes)) = cursor.next()? {
+            if name != NEXT_TABLE_KEY && catalog::decode(bytes)? == tree {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn table_tree(&self, name: &str) -> Result<Option<Tree>> {

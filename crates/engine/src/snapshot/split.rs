@@ -27,8 +27,10 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn split(&self, table: &Table, n: usize) -> Result<Vec<KeyBounds>> {
-        let tree = self.tree_of(table)?;
-        let separators = self.separators(tree, n)?;
+        let separators = match self.tree_of(table)? {
+            Some(tree) => self.separators(tree, n)?,
+            None => Vec::new(),
+        };
         let parts = n.clamp(1, separators.len() + 1);
         let mut ranges = Vec::with_capacity(parts);
         let mut lower = Bound::Unbounded;

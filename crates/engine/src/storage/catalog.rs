@@ -8,7 +8,7 @@
 //! The catalog's records are read and written through ordinary transactions, which makes creating
 //! and dropping a table as atomic as any update. Numbers are little-endian.
 
-use duramen_sync::atomic::{AtomicBool, Ordering};
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{MAX_TABLE_NAME_LEN, PageId, TableId};
 
@@ -98,6 +98,19 @@ impl Table {
 pub(crate) struct Handles {
     tables: Mutex<Vec<Table>>,
     pub(crate) opening: Opening,
+    /// Bulk loads that have begun to become tables, and those of them that have ended.
+    loads_begun: AtomicU64,
+    loads_ended: AtomicU64,
+}
+
+/// A bulk load that becomes a table, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Loading<'h>(&'h Handles);
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.0.loads_ended.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 impl Handles {
@@ -122,6 +135,23 @@ impl Handles {
         let handle = Table::new(name, tree, &self.opening);
         handle.mark_dropped();
         handle
+    }
+
+    /// Records, before it commits, that a bulk load becomes a table.
+    pub(crate) fn begin_load(&self) -> Loading<'_> {
+        self.loads_begun.fetch_add(1, Ordering::AcqRel);
+        Loading(self)
+    }
+
+    /// Returns how many bulk loads have ended.
+    pub(crate) fn loads_ended(&self) -> u64 {
+        self.loads_ended.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a bulk load may have become a table since this many had ended.
+    #[inline]
+    pub(crate) fn have_loaded_since(&self, ended: u64) -> bool {
+        self.loads_begun.load(Ordering::Acquire) != ended
     }
 
     /// Invalidates every handle of a dropped table.

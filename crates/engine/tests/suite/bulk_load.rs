@@ -50,6 +50,39 @@ fn records(rng: &mut Rng, count: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     records.into_iter().collect()
 }
 
+/// The records of a load have no versions.
+#[test]
+fn a_snapshot_shows_no_load_that_came_later() {
+    for (name, options) in ways() {
+        let db = Db::open_on(Arc::new(SimDisk::new(5)), options).unwrap();
+        let other = db.create_table("other").unwrap();
+        db.run(|txn| txn.put(&other, b"key", b"value")).unwrap();
+        let empty = db.create_table("t").unwrap();
+        let before = db.snapshot().unwrap();
+        let load = |name: &str| {
+            let mut load = db.bulk_load(name).unwrap();
+            (0..3000_u32).for_each(|key| load.add(&key.to_be_bytes(), &[7; 100]).unwrap());
+            load.finish().unwrap()
+        };
+        let (loaded, new) = (load("t"), load("new"));
+        for table in [&empty, &loaded, &new, &db.open_table("t").unwrap()] {
+            assert_eq!(before.get(table, &5_u32.to_be_bytes()).unwrap(), None, "{name}");
+            assert_eq!(before.scan(table, ..).count(), 0, "{name}");
+            assert_eq!(before.split(table, 4).unwrap().len(), 1, "{name}");
+        }
+        // A table that was there before, under whatever name.
+        db.change_tables(|tables| tables.rename("other", "another")).unwrap();
+        let another = db.open_table("another").unwrap();
+        for table in [&other, &another, &before.open_table("other").unwrap()] {
+            assert_eq!(before.get(table, b"key").unwrap().as_deref(), Some(&b"value"[..]), "{name}");
+        }
+        let after = db.snapshot().unwrap();
+        assert_eq!((after.scan(&loaded, ..).count(), after.scan(&new, ..).count()), (3000, 3000), "{name}");
+        drop((before, after));
+        db.close().unwrap();
+    }
+}
+
 #[test]
 fn what_is_loaded_is_there_and_can_be_changed() {
     for (name, options) in ways() {
@@ -172,7 +205,7 @@ fn a_load_is_in_the_log_as_a_whole() {
 }
 
 /// Prints the rates of loading and of inserting, and the bytes written.
-/// `cargo test --release --test bulk_load -- --ignored --nocapture`
+/// `cargo test --release --test suite bulk_load -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn rates() {
