@@ -321,21 +321,26 @@ impl Pool {
     /// Returns a frame for the page, exclusively latched and entered in the page table, whose bytes
     /// are not the page's yet. Returns `None` when the page has entered the pool meanwhile.
     fn claim(&self, id: PageId) -> Result<Option<FrameId>, PoolError> {
-        let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
         self.lot.before_blocking();
         let frame = if self.frames.are_the_store() { self.frame_in_store(id)? } else { Some(self.take_frame()?) };
-        let Some(frame) = frame else { return Ok(None) };
+        Ok(frame.and_then(|frame| self.enter_page(id, frame)))
+    }
+
+    /// Enters a page with an exclusively latched frame that has no page in the page table. Returns
+    /// `None`, and gives the frame back, when the page has entered the pool meanwhile.
+    fn enter_page(&self, id: PageId, frame: FrameId) -> Option<FrameId> {
+        let arrival = self.counters.misses.fetch_add(1, Ordering::Relaxed) + 1;
         let header = self.frames.header(frame);
         header.page.store(id.get(), Ordering::Relaxed);
         header.arrival.store(arrival, Ordering::Relaxed);
         if self.table.try_insert(id, frame) {
             // A page that is read for the first time may stay for one round of the clock.
             header.referenced.store(true, Ordering::Relaxed);
-            return Ok(Some(frame));
+            return Some(frame);
         }
         reach(Probe::FrameRaceLost);
         self.release_empty(frame);
-        Ok(None)
+        None
     }
 
     /// Latches the one frame that can hold the page if the frames are the store. Returns `None` if
@@ -368,8 +373,8 @@ impl Pool {
     }
 
     /// Reads in pages that are about to be needed, several at a time, as far as they can be read
-    /// and frames are easily available. The errors of the other pages appear when a thread requests
-    /// those pages.
+    /// and frames are available at once. The errors of the other pages appear when a thread
+    /// requests those pages.
     pub(crate) fn prefetch(&self, ids: &[PageId]) {
         const BATCH: usize = 128;
         if self.frames.are_the_store() {
@@ -380,12 +385,15 @@ impl Pool {
             ids.iter().copied().filter(|&id| !id.is_zero() && id < end && self.resident(id).is_none()).collect();
         // Only a few frames at a time, because they stay latched during the read.
         for part in wanted.chunks(BATCH.min(self.frames() / 8)) {
-            let mut claimed = Vec::with_capacity(part.len());
+            let (mut claimed, mut is_out_of_frames) = (Vec::with_capacity(part.len()), false);
+            self.lot.before_blocking();
             for &id in part {
-                // If no frame is available, the frames claimed so far must still be filled or given
-                // back.
-                let Ok(frame) = self.claim(id) else { break };
-                claimed.extend(frame.map(|frame| (id, frame)));
+                // Threads that held some frames and waited for more would wait for each other.
+                let Some(frame) = self.free_frame().or_else(|| self.evict()) else {
+                    is_out_of_frames = true;
+                    break;
+                };
+                claimed.extend(self.enter_page(id, frame).map(|frame| (id, frame)));
             }
             let mut reads: Vec<(PageId, &mut [u8])> = claimed
                 .iter()
@@ -408,6 +416,9 @@ impl Pool {
                 } else {
                     self.frames.header(frame).latch.release_exclusive(true, &self.lot);
                 }
+            }
+            if is_out_of_frames {
+                return;
             }
         }
     }

@@ -350,7 +350,9 @@ impl Stages for Redo {
 /// Repeats the changes of one page. `is_new` tells that redo has not visited the page before.
 fn redo_page(pool: &Pool, changes: PageChanges<'_>, is_new: bool) -> Result<u64, PoolError> {
     pool.reserve_page(changes.page)?;
-    repeat_changes(&mut pool.exclusive_or_blank(changes.page)?, changes, is_new)
+    let mut page = pool.exclusive_or_blank(changes.page)?;
+    // It may have a part of a record, as the GSN of the whole: it must not be written.
+    repeat_changes(&mut page, changes, is_new).inspect_err(|error| page.poison(&error.to_string()))
 }
 
 #[cfg(all(test, not(duramen_loom)))]

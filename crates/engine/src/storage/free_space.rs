@@ -114,7 +114,7 @@ impl Space {
     ) -> Result<Taken<'p>, PoolError> {
         // Before the mutex under which a group is added: its holders are in a section.
         let _section = pool.enter();
-        let hint = self.hint.load(Ordering::Relaxed);
+        let mut hint = self.hint.load(Ordering::Relaxed);
         let (mut group, mut from) = bitmap::locate(PageId::new(hint));
         let mut grown = 0;
         loop {
@@ -133,8 +133,14 @@ impl Space {
                 let _ = self.hint.compare_exchange(hint, page.get() + 1, Ordering::Relaxed, Ordering::Relaxed);
                 return Ok(Taken { bitmap, bit, page, grown });
             }
-            group += 1;
-            from = 0;
+            (group, from) = (group + 1, 0);
+            // While no page of the full group can be freed: one that is freed behind the old hint
+            // later must change the hint.
+            let next = bitmap::page_at(group, from).get();
+            if self.hint.compare_exchange(hint, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                hint = next;
+            }
+            drop(bitmap);
         }
     }
 

@@ -192,3 +192,21 @@ fn pages_ahead_of_the_log_are_refused() {
     let fixture = Fixture { log: whole, ..fixture }.reopen(64);
     assert!(fixture.counter(PageId::new(2)).is_ok(), "with its own log it is sound");
 }
+
+/// Threads that held frames and waited for more would wait for each other.
+#[test]
+fn prefetch_waits_for_no_frame() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(100);
+    fixture.pool.flush_all().unwrap();
+    let fixture = fixture.reopen(64);
+    let held: Vec<_> = (1..=60).map(|raw| fixture.pool.shared(PageId::new(raw)).unwrap()).collect();
+    let wanted: Vec<PageId> = (61..=90).map(PageId::new).collect();
+    let resident = || wanted.iter().filter(|&&id| fixture.pool.is_resident(id)).count();
+    fixture.pool.prefetch(&wanted);
+    assert_eq!(fixture.pool.metrics().stalls, 0);
+    assert!((1..=4).contains(&resident()), "{}", resident());
+    drop(held);
+    fixture.pool.prefetch(&wanted);
+    assert_eq!(resident(), wanted.len());
+}
