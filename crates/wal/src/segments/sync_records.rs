@@ -88,11 +88,11 @@ impl SyncRecords {
         Ok(highest)
     }
 
-    /// Returns which log is too short, if the sync record that is always kept is present and logs
-    /// with these ends do not reach its tails.
-    pub(crate) fn stated_is_short_of(&self, ends: &[Lsn]) -> Option<usize> {
+    /// Returns whether logs with these ends reach the tails of the sync record that is always kept,
+    /// if it is present, or else which log is too short.
+    pub(crate) fn stated_is_met(&self, ends: &[Lsn]) -> Option<std::result::Result<(), usize>> {
         let (gsn, stated) = &self.stated;
         let stated = self.latest.iter().chain(stated).filter(|kept| kept.is_at(*gsn));
-        stated.filter_map(|kept| kept.short_of(ends)).next()
+        stated.map(|kept| kept.short_of(ends).map_or(Ok(()), Err)).min()
     }
 }

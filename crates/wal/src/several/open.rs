@@ -328,19 +328,23 @@ fn read(
 fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
     let ends: Vec<Lsn> = readings.iter().map(|reading| reading.end.end).collect();
     let mut complete = known.complete;
+    let mut stated = Vec::new();
     for reading in readings {
         let sync_records = &reading.order.sync_records;
         let again = || Scanner::hardened(Arc::clone(&reading.found.files), reading.from, reading.end.end);
         complete = complete.max(sync_records.last_met(&ends, again)?.unwrap_or(Gsn::ZERO));
-        // The logs are still complete up to a GSN that was complete before, or records have been
-        // lost. Only the sync record that is known to have been met proves a loss. Another one may
-        // be older and may have noted tails that no committer has waited for.
-        let short = sync_records.stated_is_short_of(&ends);
-        if let Some(short) = short.filter(|_| !known.is_cutting) {
-            let reason = format!("hardened records are missing here: the log ends at {}", ends[short]);
-            let corrupt = readings[short].found.files.geometry.corrupt(ends[short].get(), reason);
-            return Err(corrupt.in_log(LogId::new(short as u16)));
-        }
+        stated.extend(sync_records.stated_is_met(&ends));
+    }
+    // The logs are still complete up to a GSN that was complete before, or records have been lost.
+    // Only the sync record that is known to have been met proves a loss: another one may be older
+    // and may have noted tails that no committer has waited for. Records of different logs may have
+    // the same GSN, so this one may be any of those found.
+    if let Some(Err(short)) = stated.into_iter().min()
+        && !known.is_cutting
+    {
+        let reason = format!("hardened records are missing here: the log ends at {}", ends[short]);
+        let corrupt = readings[short].found.files.geometry.corrupt(ends[short].get(), reason);
+        return Err(corrupt.in_log(LogId::new(short as u16)));
     }
     Ok(complete)
 }

@@ -125,13 +125,16 @@ impl NvmRing {
                 timing: options.timing,
             },
         )?;
-        Ok(Self {
-            region: Arc::new(region),
-            ring_bytes: ring_bytes as u64,
-            streams: options.domain == Domain::VolatileCache,
-            drain: options.drain,
-            generation,
-        })
+        let streams = options.domain == Domain::VolatileCache;
+        // A straggler would never be drained.
+        if streams && drain_processors([&region], options.drain) == Drained::Unsupported {
+            let reason = match options.drain {
+                DrainBy::Membarrier => "the system does not let this process use membarrier(2); choose another way",
+                DrainBy::Signal => "the program uses the signal SIGRTMIN+7 itself; choose another way",
+            };
+            return Err(WalError::InvalidOption { option: "drain", reason: reason.to_owned() });
+        }
+        Ok(Self { region: Arc::new(region), ring_bytes: ring_bytes as u64, streams, drain: options.drain, generation })
     }
 
     /// Returns the ring as the buffer of the log.

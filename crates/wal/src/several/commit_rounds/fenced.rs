@@ -290,11 +290,17 @@ impl FencedRounds {
 
     /// Wakes the waiters whose GSN `is_over` accepts, because it is hardened or never will be.
     fn tell(&self, is_over: impl Fn(Gsn) -> bool) {
-        let (threads, foreign) = self.waiters.lock().take(is_over);
-        threads.iter().for_each(|parker| parker.unpark());
-        if !foreign.is_empty() {
-            let notifier = &self.state.logs.all()[0].notifier;
+        let notifier = &self.state.logs.all()[0].notifier;
+        let mut waiters = self.waiters.lock();
+        let (threads, foreign) = waiters.take(is_over);
+        let has_news = !foreign.is_empty();
+        // Under the lock: the closing thread takes it before it stops the notifier.
+        if has_news {
             notifier.add(foreign);
+        }
+        drop(waiters);
+        threads.iter().for_each(|parker| parker.unpark());
+        if has_news {
             notifier.wake();
         }
     }
