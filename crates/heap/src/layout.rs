@@ -6,6 +6,7 @@
 //! | 64 | number of slabs, sealed |
 //! | 128 | state, sealed: 1 once the heap has been made |
 //! | 192 | the root: address, fingerprint of its type, CRC-32C of these two |
+//! | 256 | sealed: 1 if the last opening flushed what it stored; otherwise 0, or nothing in heaps of earlier versions |
 //! | 1024 | a line for each slot: number of its last finished update, sealed |
 //! | 4096 | the buckets of undo records ([`duramen_types::undo_record`]) |
 //! | behind them, from a multiple of 4096 on | slabs of 64 KiB |
@@ -48,6 +49,7 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"DURAREGN");
 pub(crate) const SLABS_AT: u64 = 64;
 pub(crate) const STATE_AT: u64 = 128;
 pub(crate) const ROOT_AT: u64 = 192;
+pub(crate) const FLUSHED_AT: u64 = 256;
 const SLOTS_AT: u64 = 1024;
 /// Bytes before the log.
 pub(crate) const FIXED: u64 = 4096;

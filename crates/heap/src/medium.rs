@@ -63,6 +63,11 @@ impl Medium {
         }
     }
 
+    /// Returns whether caches are volatile, so that what is stored through them must be flushed.
+    pub(crate) fn flushes(&self) -> bool {
+        self.flushes
+    }
+
     /// Waits until what the calling thread has streamed, or stored and flushed, is durable.
     #[inline]
     pub(crate) fn barrier(&self, what: Barrier) {

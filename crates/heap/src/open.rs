@@ -16,7 +16,7 @@ use duramen_types::undo_record::LINE_BYTES;
 
 use crate::error::{Error, Result};
 use crate::layout::{
-    BITMAP_WORDS, FIXED, Header, HeaderDefect, Kind, LINE, Layout, MADE, MAGIC, SLABS_AT, STATE_AT, VERSION,
+    BITMAP_WORDS, FIXED, FLUSHED_AT, Header, HeaderDefect, Kind, LINE, Layout, MADE, MAGIC, SLABS_AT, STATE_AT, VERSION,
 };
 use crate::medium::{Barrier, Medium};
 use crate::options::HeapOptions;
@@ -142,6 +142,7 @@ fn open_existing(source: &Source, options: &HeapOptions, layout: Layout) -> Resu
         opened = region_of(grown.len(), Mode::Grow)?;
     }
     let medium = Medium::new(opened);
+    harden_found(&medium, &layout);
     if read_layout(&medium)? != layout {
         // Another process has changed it between the two looks.
         return Err(PmemError::Busy { location: medium.location().to_owned() }.into());
@@ -156,12 +157,26 @@ fn open_existing(source: &Source, options: &HeapOptions, layout: Layout) -> Resu
     Ok(Opened { medium, layout: grown, found, next, recovered })
 }
 
+/// Makes durable what the opening is about to trust. A process may have been killed between a store
+/// and its flush, so that what is found may lie in caches only: a word of the header, and
+/// everything if the last opening flushed nothing.
+fn harden_found(medium: &Medium, layout: &Layout) {
+    let flushed = u64::from(medium.flushes());
+    let was = layout.unseal(FLUSHED_AT, medium.read_word(FLUSHED_AT));
+    medium.flush(0, if was == Some(1) { FIXED } else { layout.len() } as usize);
+    medium.barrier(Barrier::Home);
+    if was != Some(flushed) {
+        medium.persist_word(FLUSHED_AT, layout.seal(FLUSHED_AT, flushed), Barrier::Home);
+    }
+}
+
 /// Makes a heap in memory that holds nothing, or what an interrupted making has left.
 fn make(region: Region, layout: Layout) -> Result<Opened> {
     let medium = Medium::new(region);
     medium.persist_word(0, MAGIC, Barrier::Home);
     medium.store(0, &layout.header.encode());
     medium.store_word(SLABS_AT, layout.seal(SLABS_AT, layout.slabs));
+    medium.store_word(FLUSHED_AT, layout.seal(FLUSHED_AT, medium.flushes().into()));
     for slot in 0..layout.header.log.slots {
         let at = layout.slot(slot);
         medium.store_word(at, layout.seal(at, 0));

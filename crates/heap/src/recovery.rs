@@ -5,7 +5,10 @@
 //!    slot, the bucket belongs to this update, and the record's number says which bucket it is.
 //! 3. Of each update, read the records 0, 1, ... as far as they are valid.
 //! 4. Write all lines back, newest first, and fence.
-//! 5. Raise the numbers of the slots that had records, and fence.
+//! 5. Raise the numbers of all slots, and fence. An update whose first record was lost in a power
+//!    cut may have left later ones; they must not count for the next update of its slot. The
+//!    numbers that were found are durable only now: a process may have been killed before it had
+//!    flushed one.
 //!
 //! It may be interrupted anywhere and be repeated. Before step 5 the records are still valid, and
 //! writing old contents twice is writing them once. A power cut within step 5 leaves some slots
@@ -52,12 +55,12 @@ pub(crate) fn recover(medium: &Medium, layout: &Layout) -> Result<(Vec<u64>, Rec
         undone.push((slot, records));
     }
     if planted!(EndedBeforeUndone) {
-        raise(medium, layout, &undone, &mut next);
+        raise(medium, layout, &mut next);
         write_back(medium, &undone);
         return Ok((next, done));
     }
     write_back(medium, &undone);
-    raise(medium, layout, &undone, &mut next);
+    raise(medium, layout, &mut next);
     Ok((next, done))
 }
 
@@ -74,14 +77,12 @@ fn write_back(medium: &Medium, undone: &Undone) {
     }
 }
 
-fn raise(medium: &Medium, layout: &Layout, undone: &Undone, next: &mut [u64]) {
-    for (slot, _) in undone {
-        end_update(medium, layout, *slot, next[*slot as usize]);
-        next[*slot as usize] += 1;
+fn raise(medium: &Medium, layout: &Layout, next: &mut [u64]) {
+    for (slot, next) in (0..).zip(next) {
+        end_update(medium, layout, slot, *next);
+        *next += 1;
     }
-    if !undone.is_empty() {
-        medium.barrier(Barrier::End);
-    }
+    medium.barrier(Barrier::End);
 }
 
 /// Returns the number of each slot's unfinished update.

@@ -372,7 +372,13 @@ impl Update {
         // restore them.
         let heads =
             (1..u64::from(object.slabs)).map(|behind| (parts.layout.slab(object.slab + behind), SLAB_HEAD * LINE));
-        self.log(parts, heads)?;
+        if let Err(error) = self.log(parts, heads) {
+            // The closure may go on without the object.
+            self.allocated.pop();
+            parts.slabs.end(&object);
+            parts.slabs.give_back([object].iter());
+            return Err(error);
+        }
         let lines = lines_of(object.start, object.len as usize);
         self.lock(parts, lines.clone())?;
         self.writable.insert(lines.clone());

@@ -5,7 +5,7 @@ mod common;
 
 use common::{BYTES, Depth, Program, Tried, options, quiet_panics, search, threads};
 use duramen_heap::{Addr, Domain, Heap, Ptr, SimMemory, Source};
-use duramen_pmem::{Region, RegionOptions};
+use duramen_pmem::{Region, RegionOptions, Survivors};
 use duramen_test_support::{Rng, announced_seed, is_long};
 
 const DOMAINS: [Domain; 2] = [Domain::VolatileCache, Domain::DurableCache];
@@ -42,6 +42,48 @@ fn threads_and_power_cuts() {
     }
     println!("{conflicts} conflicts");
     assert!(conflicts > 0, "the threads have met");
+}
+
+/// A power cut may leave a later record of an update, and not the first. The slot's next update has
+/// fewer records: the one that was left must not count as its own, because another transaction may
+/// have changed the line meanwhile.
+#[test]
+fn a_record_that_was_left_alone_does_not_count_later() {
+    let seed = announced_seed("records of heaps left alone");
+    for number in 0..if is_long() { 4000 } else { 400 } {
+        let seed = seed.wrapping_add(number);
+        let memory = SimMemory::new(BYTES, Domain::VolatileCache);
+        let open = |memory: &SimMemory| {
+            Heap::open(&Source::Simulated(memory.clone()), &options(Domain::VolatileCache)).unwrap()
+        };
+        let heap = open(&memory);
+        let (short, long) = heap
+            .atomic(|tx| {
+                let (short, long) = (tx.alloc_bytes(64)?, tx.alloc_bytes(20 * 64)?);
+                tx.write(short, &[1; 64])?;
+                tx.write(long, &[1; 20 * 64])?;
+                Ok((short, long))
+            })
+            .unwrap();
+        memory.crash_at(memory.operations() + 1 + number % 8);
+        let _ = heap.atomic(|tx| tx.write(long, &[2; 20 * 64]));
+        let memory = memory.crash_image(Survivors::Random(seed), None);
+        let heap = open(&memory);
+        // In the second record of the interrupted update.
+        let line = long.plus(10 * 64);
+        let left = heap
+            .atomic(|tx| {
+                tx.write(short, &[3; 64])?;
+                let other = || heap.atomic(|tx| tx.write(line, &[4; 64]));
+                std::thread::scope(|scope| scope.spawn(other).join().unwrap())?;
+                Ok(memory.crash_image(Survivors::Random(seed), None))
+            })
+            .unwrap();
+        let (mut bytes, mut unchanged) = ([0; 64], [0; 64]);
+        let read = open(&left).atomic(|tx| tx.read(line, &mut bytes).and_then(|()| tx.read(short, &mut unchanged)));
+        read.unwrap();
+        assert_eq!((bytes, unchanged), ([4; 64], [1; 64]), "seed {seed}");
+    }
 }
 
 /// Damage gives an error or wrong values, and no panic.

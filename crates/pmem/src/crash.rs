@@ -237,7 +237,7 @@ impl Recorder {
     pub(crate) fn flush(&self, lines: impl FnOnce(&mut dyn FnMut(usize))) {
         let mut guard = self.memory.shared.state.lock();
         let state = &mut *guard;
-        if !self.memory.begins(state) {
+        if !self.memory.begins(state) || state.unsure.is_empty() {
             return;
         }
         let thread = thread::id();

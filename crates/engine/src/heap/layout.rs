@@ -11,6 +11,7 @@
 //! | 512 | number of pages |
 //! | 576 | the latest batch that kept old lines and is committed |
 //! | 640 | the latest batch whose old lines are durable |
+//! | 704 | the domain of the last opening: 1 if it flushed what it stored; otherwise 0, as in heaps of earlier versions |
 //! | 64 KiB | journal blocks of 64 KiB |
 //! | behind them | the batch log, if there is one: two halves |
 //! | behind it | the pages: page *n* at `pages + 8192 n` |
@@ -49,6 +50,7 @@ pub(crate) enum Word {
     Pages = 512,
     CommittedBatch = 576,
     LoggedBatch = 640,
+    Flushed = 704,
 }
 
 /// The part of the header that is written once.

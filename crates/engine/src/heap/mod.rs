@@ -69,6 +69,7 @@ impl Heap {
         for word in [Word::CommittedBatch, Word::LoggedBatch] {
             heap.store(word as u64, &[&0_u64.to_le_bytes()]);
         }
+        heap.store(Word::Flushed as u64, &[&u64::from(heap.flushes).to_le_bytes()]);
         for block in 0..layout.blocks {
             heap.store(layout.block(block as u32), &[&[0; LINE as usize]]);
         }
@@ -104,10 +105,12 @@ impl Heap {
         let layout = Layout { pages: pages.max(wanted.pages), ..found };
         // A heap that is shorter than its header says has lost its end, and must not grow.
         let region = open_region(options, found.bytes(), Mode::Open)?;
+        let heap = Self::of_region(region, options, header, found);
+        heap.harden_found();
         if layout == found {
-            return Ok(Self::of_region(region, options, header, layout));
+            return Ok(heap);
         }
-        drop(region);
+        drop(heap);
         let region = open_region(options, layout.bytes(), Mode::Grow)?;
         let heap = Self::of_region(region, options, header, layout);
         for page in found.pages..layout.pages {
@@ -116,6 +119,21 @@ impl Heap {
         heap.barrier();
         heap.set(Word::Pages, layout.pages);
         Ok(heap)
+    }
+
+    /// Makes durable what the opening is about to trust. A process may have been killed between a
+    /// store and its flush, so that what is found may lie in caches only: the header and the
+    /// journals, and everything if the last opening flushed nothing.
+    fn harden_found(&self) {
+        if self.flushes {
+            let has_flushed = self.get(Word::Flushed) != 0;
+            let found = if has_flushed { self.layout.block(self.layout.blocks as u32) } else { self.layout.bytes() };
+            self.region.flush(0, found as usize);
+            self.barrier();
+        }
+        if self.get(Word::Flushed) != u64::from(self.flushes) {
+            self.set(Word::Flushed, self.flushes.into());
+        }
     }
 
     /// Opens a heap to look at it, damaged or not: it need not be writable, and nothing that might
