@@ -99,6 +99,12 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Returns another handle of the same disk, for a component that opens files later.
     fn handle(&self) -> Arc<dyn Disk>;
 
+    /// Returns whether what is changed is lost with the last handle, so that nothing outside of the
+    /// disk may come to depend on it.
+    fn forgets(&self) -> bool {
+        false
+    }
+
     /// Opens a file for reading and writing.
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>>;
 

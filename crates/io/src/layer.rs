@@ -49,6 +49,10 @@ impl<L: Layer> Disk for L {
         Ok(self.over(name, self.inner().open(name, mode)?))
     }
 
+    fn forgets(&self) -> bool {
+        self.inner().forgets()
+    }
+
     fn exists(&self, name: &str) -> Result<bool> {
         self.inner().exists(name)
     }

@@ -23,6 +23,7 @@ use duramen_types::BLOCK_SIZE;
 use crate::checks::{assert_aligned, assert_directory_name, assert_name, assert_parts_aligned, directory_of};
 use crate::counters::Counters;
 use crate::disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
+use crate::real::lock_in_time;
 
 /// The file that a process locks when it has the directory for itself.
 const LOCK_FILE: &str = "lock";
@@ -93,13 +94,18 @@ impl MemoryDisk {
     }
 
     /// Makes the error of a reader while the database is open elsewhere.
-    fn busy(home: &Path) -> DiskError {
+    /// Returns the process that has left its number in the lock file.
+    fn holder(home: &Path) -> Option<u32> {
         let mut text = String::new();
         // The number is only a hint, so the file may be missing.
         let _ = fs::File::open(home.join(LOCK_FILE)).and_then(|file| file.take(32).read_to_string(&mut text));
-        let reason = match text.trim().parse::<u32>() {
-            Ok(process) => format!("it is open in process {process}"),
-            Err(_) => "it is open elsewhere".to_owned(),
+        text.trim().parse().ok()
+    }
+
+    fn busy(home: &Path, holder: Option<u32>) -> DiskError {
+        let reason = match holder {
+            Some(process) => format!("it is open in process {process}"),
+            None => "it is open elsewhere".to_owned(),
         };
         DiskError::new("lock", home.display().to_string(), reason, ErrorKind::ResourceBusy)
     }
@@ -177,6 +183,10 @@ impl Disk for MemoryDisk {
         let origin = node.origin.as_ref().map(fs::File::open).transpose();
         let origin = origin.map_err(|error| self.fail("open", name, &error))?;
         Ok(Arc::new(MemoryFile { node, origin, path: self.path(name), counters: Arc::clone(&self.counters) }))
+    }
+
+    fn forgets(&self) -> bool {
+        true
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -276,10 +286,14 @@ impl Disk for MemoryDisk {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 opened => opened.map_err(|error| self.fail("lock", name, &error))?,
             };
-            match file.try_lock_shared() {
+            let attempt = || match file.try_lock_shared() {
+                Ok(()) => Ok(true),
+                Err(fs::TryLockError::WouldBlock) => Ok(false),
+                Err(fs::TryLockError::Error(error)) => Err(error),
+            };
+            match lock_in_time(attempt, || Self::holder(home)).map_err(|error| self.fail("lock", name, &error))? {
                 Ok(()) => locked.push(file),
-                Err(fs::TryLockError::Error(error)) => return Err(self.fail("lock", name, &error)),
-                Err(fs::TryLockError::WouldBlock) => return Err(Self::busy(home)),
+                Err(holder) => return Err(Self::busy(home, holder)),
             }
         }
         Ok(DiskLock::new(locked))

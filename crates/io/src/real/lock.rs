@@ -5,28 +5,38 @@
 //! earlier versions of this program lock. Each lock belongs to an open file, so it also excludes a
 //! second opener in this process, and the system releases it when the process ends, however it
 //! ends.
+//!
+//! The system may still carry out writes of a process that was killed. It keeps the directory's
+//! lock until then ([`super::uring`]), and an opener waits for it.
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::Duration;
 
-use duramen_sync::Process;
+use duramen_sync::clock::Instant;
+use duramen_sync::{Process, thread};
 
 use super::home::Home;
 use super::names::{self, FileId};
 use super::sys;
-use crate::{DiskError, DiskLock, Result};
+use crate::{DiskError, Result};
 
 /// Name of the lock file in the home. [`Disk::list`](crate::Disk::list) does not show it.
 pub(super) const LOCK_FILE: &str = "lock";
+
+/// Longest wait for the writes of a holder that seems to have ended, and the pause between two
+/// looks. The holder may also be out of sight, in another container.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Holds the locks. They belong to the open files, so they also exclude a second opener in this
 /// process, and the system releases them when the process ends, however it ends. The file stays:
 /// removing it would race with an opener that has opened it but not locked it yet. A forked child
 /// shares the open files: it does not unlock them, and does not keep the locks when the parent
 /// releases them.
-struct Held {
+pub(super) struct Held {
     file: File,
     directory: File,
     process: Process,
@@ -44,16 +54,26 @@ impl Drop for Held {
     }
 }
 
+impl Held {
+    /// Returns another handle of the locked directory, which shares the lock.
+    pub(super) fn directory(&self) -> std::io::Result<File> {
+        self.directory.try_clone()
+    }
+}
+
 /// Takes the locks of `home`.
-pub(super) fn acquire(home: &Home) -> Result<DiskLock> {
+pub(super) fn acquire(home: &Home) -> Result<Held> {
     let fail = |error: Error| DiskError::system("lock", home.path_of(LOCK_FILE).display().to_string(), &error);
     let handle = home.handle().as_fd();
     // A separate handle, with which the lock ends.
     let directory = names::open_directory(handle, ".").map_err(fail)?;
-    if !try_lock(&directory).map_err(fail)? {
+    let find_holder = || {
         // Opened without being created: the holder's file may have been removed.
-        let named = names::open(handle, LOCK_FILE, libc::O_RDONLY, 0).ok().and_then(|file| number_in(&file));
-        return Err(busy(home.path(), named.or_else(|| holder(&directory))));
+        let named = || names::open(handle, LOCK_FILE, libc::O_RDONLY, 0).ok().and_then(|file| number_in(&file));
+        holder(&directory).or_else(named)
+    };
+    if let Err(holder) = lock_in_time(|| try_lock(&directory), find_holder).map_err(fail)? {
+        return Err(busy(home.path(), holder));
     }
     let mut file = names::open(handle, LOCK_FILE, libc::O_RDWR | libc::O_CREAT, 0o666).map_err(fail)?;
     if !try_lock(&file).map_err(fail)? {
@@ -61,7 +81,33 @@ pub(super) fn acquire(home: &Home) -> Result<DiskLock> {
     }
     // From here on dropping `held` releases the locks.
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(fail)?;
-    Ok(DiskLock::new(Held { file, directory, process: Process::current() }))
+    Ok(Held { file, directory, process: Process::current() })
+}
+
+/// Tries to lock until it succeeds. If a process that has not ended is the holder, or the system
+/// takes too long to end the writes of one that has, returns the holder, as far as it is known.
+pub(crate) fn lock_in_time(
+    mut attempt: impl FnMut() -> std::io::Result<bool>,
+    find_holder: impl Fn() -> Option<u32>,
+) -> std::io::Result<std::result::Result<(), Option<u32>>> {
+    let asked = Instant::now();
+    while !attempt()? {
+        let holder = find_holder();
+        if !holder.is_some_and(has_ended) || asked.elapsed() > LAST_WRITES {
+            return Ok(Err(holder));
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(Ok(()))
+}
+
+/// Returns whether there is no such process any more, or only its outcome is left.
+fn has_ended(process: u32) -> bool {
+    match fs::read_to_string(format!("/proc/{process}/stat")) {
+        // Behind the name of the program, which may contain anything.
+        Ok(stat) => stat.rsplit(") ").next().is_some_and(|state| state.starts_with(['Z', 'X'])),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
 }
 
 /// Locks an open file of a home for as long as it is open; returns false if another opener has
@@ -110,6 +156,20 @@ fn holder_in(locks: &str, (device, number): FileId) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_ended_when_it_is_killed() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!has_ended(child.id()) && !has_ended(std::process::id()));
+        child.kill().unwrap();
+        let asked = Instant::now();
+        while !has_ended(child.id()) {
+            assert!(asked.elapsed() < Duration::from_secs(20), "nobody has asked for its outcome");
+            thread::sleep(LOOK);
+        }
+        child.wait().unwrap();
+        assert!(has_ended(child.id()));
+    }
 
     #[test]
     fn the_systems_list_of_locks_names_the_holder() {

@@ -31,6 +31,7 @@ use crate::{AlignedBuf, Disk, DiskCounters, DiskError, DiskLock, File, OpenMode,
 use file::RealFile;
 use home::Home;
 use lock::LOCK_FILE;
+pub(crate) use lock::lock_in_time;
 use uring::RingPool;
 
 /// How batches of reads and writes are done.
@@ -241,7 +242,12 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self) -> Result<DiskLock> {
-        lock::acquire(&self.home)
+        let held = lock::acquire(&self.home)?;
+        if let Some(rings) = &self.shared.rings {
+            let directory = held.directory().map_err(|error| describe("lock", self.home.path(), &error))?;
+            rings.keep_locked(directory);
+        }
+        Ok(DiskLock::new(held))
     }
 
     fn counters(&self) -> DiskCounters {

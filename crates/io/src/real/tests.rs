@@ -124,6 +124,23 @@ fn the_lock_does_not_depend_on_files() {
     again.lock().unwrap();
 }
 
+/// The rings know the locked directory, which keeps it open.
+#[test]
+fn rings_do_not_keep_a_lock_that_is_released() {
+    let home = tempfile::tempdir().unwrap();
+    let disk = RealDisk::open(home.path(), RealDiskOptions::default()).unwrap();
+    let file = disk.open("data", OpenMode::CreateNew).unwrap();
+    let block = AlignedBuf::zeroed(BLOCK_SIZE);
+    for _ in 0..3 {
+        let held = disk.lock().unwrap();
+        file.write_batch(&[(0, &block), (4 * BLOCK_SIZE as u64, &block)]).unwrap();
+        let other = RealDisk::open(home.path(), RealDiskOptions::default()).unwrap();
+        assert_eq!(other.lock().unwrap_err().kind, ErrorKind::ResourceBusy);
+        drop(held);
+        drop(other.lock().unwrap());
+    }
+}
+
 /// A file system that reported more bytes than requested made the writer panic.
 #[test]
 fn impossible_counts_are_errors() {

@@ -9,7 +9,11 @@
 //! and the ring is discarded. The system still completes what it has taken over, and reports this
 //! in memory that is shared with it. The batch does not return before that, because the system may
 //! still read or write the buffers.
+//!
+//! If the process is killed, the system may carry out later what it has taken over, when the
+//! process's locks are gone. So each ring holds a lock, too: see [`RingPool::keep_locked`].
 
+use std::fs::File;
 use std::io::{Error, ErrorKind, IoSliceMut, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -82,6 +86,8 @@ impl Ring for IoUring {
 /// Idle rings.
 pub(super) struct RingPool {
     idle: Mutex<Vec<IoUring>>,
+    /// The file whose lock the rings keep.
+    locked: Mutex<Option<File>>,
 }
 
 impl std::fmt::Debug for RingPool {
@@ -206,7 +212,24 @@ impl RingPool {
         if !needed.iter().all(|operation| probe.is_supported(*operation)) {
             return Err(ErrorKind::Unsupported.into());
         }
-        Ok(Self { idle: Mutex::new(vec![ring]) })
+        Ok(Self { idle: Mutex::new(vec![ring]), locked: Mutex::new(None) })
+    }
+
+    /// Makes the lock of `file` last until the system has carried out what it has taken over, even
+    /// if the process is killed meanwhile: the system keeps a file that a ring knows open as long
+    /// as the ring.
+    pub(super) fn keep_locked(&self, file: File) {
+        *self.locked.lock() = Some(file);
+        // Those that are made from now on know the file.
+        self.idle.lock().clear();
+    }
+
+    fn make(&self) -> Result<IoUring> {
+        let ring = IoUring::new(DEPTH)?;
+        if let Some(file) = &*self.locked.lock() {
+            ring.submitter().register_files(&[file.as_raw_fd()])?;
+        }
+        Ok(ring)
     }
 
     /// Fills every buffer.
@@ -223,7 +246,7 @@ impl RingPool {
         let idle = self.idle.lock().pop();
         // A process may run out of rings before it runs out of threads; its transfers then go one
         // by one.
-        let Some(mut ring) = idle.or_else(|| IoUring::new(DEPTH).ok()) else { return finish_all(fd, batch) };
+        let Some(mut ring) = idle.or_else(|| self.make().ok()) else { return finish_all(fd, batch) };
         let (outcome, is_usable) = run_on(&mut ring, fd, batch);
         if is_usable {
             self.idle.lock().push(ring);
