@@ -1,6 +1,6 @@
 //! Opens databases for the subcommands.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -256,7 +256,7 @@ fn ring(dir: &Path, log: &LogArgs) -> NvmOptions {
 /// Warns if acknowledged commits survive less than a power cut.
 pub(crate) fn warn_of_shortfall(db: &Db) {
     if let Some(warning) = db.log_shortfall() {
-        eprintln!("warning: {warning}");
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
     }
 }
 

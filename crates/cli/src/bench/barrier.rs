@@ -104,10 +104,12 @@ pub(super) fn bench(args: &BenchArgs, narrator: Narrator, out: &mut dyn Write) -
         measurements,
     };
     if !report.persistent {
-        eprintln!(
+        let _ = writeln!(
+            std::io::stderr(),
             "warning: `{}` is not persistent memory ({}), so the times say little about persistent memory; name a \
              file or device of it with `--region`",
-            report.region, report.guarantee
+            report.region,
+            report.guarantee
         );
     }
     if args.json {

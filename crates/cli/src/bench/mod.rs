@@ -44,6 +44,9 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
             args.workload
         )));
     }
+    if args.ledger.is_some() && args.workload != "tpcb" {
+        return Err(Failure::Usage(format!("only `tpcb` supports `--ledger`, not `{}`", args.workload)));
+    }
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data").join(family(args.workload)));
     let begin = Instant::now();
     let scheme = database::scheme(&dir, &args.open);

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::metrics::Metrics;
 use crate::open;
-use crate::options::{Isolation, LogDevice, Options, Scheme};
+use crate::options::{Isolation, Options};
 use crate::snapshot::Snapshot;
 use crate::txn::Txn;
 
@@ -85,20 +85,6 @@ impl Db {
     /// [`Error::InvalidOption`], also if the options name persistent memory or an archive;
     /// [`Error::OpenFailed`].
     pub fn in_memory(options: Options) -> Result<Self> {
-        options.validate()?;
-        let wrong = |option, what: &str| {
-            let reason = format!("a database in memory has no {what}; open it in a directory");
-            Err(Error::InvalidOption { option, reason })
-        };
-        if options.scheme != Scheme::Wal {
-            return wrong("scheme", "heap of its own");
-        }
-        if options.log_device != LogDevice::File {
-            return wrong("log_device", "ring of its own");
-        }
-        if options.archive.is_some() {
-            return wrong("archive", "log to keep");
-        }
         Self::open_on(Arc::new(MemoryDisk::empty()), options)
     }
 

@@ -27,7 +27,7 @@ use super::point::{Point, RestoreTo};
 use super::{CHUNK_PAGES, CopyProgress, first_log, of_copy};
 use crate::checkpoint::control::{CONTROL, Control, ControlFile, SeveralLogs};
 use crate::error::{Error, Result};
-use crate::open::files::{DATA, DOUBLE_WRITE, clear, named, new_identity};
+use crate::open::files::{DATA, DOUBLE_WRITE, LOG, clear, named, new_identity};
 use crate::page::{self, DatabaseTag, PageDefect};
 use crate::pool::Stamp;
 use crate::timestamp::Timestamp;
@@ -154,6 +154,11 @@ impl Restore {
         check_target(target)?;
         let _log = self.log.as_ref().map(|log| log.lock()).transpose()?;
         let manifest = Manifest::read(&*self.backup)?;
+        if let Some(archive) = self.archive.as_ref().filter(|archive| !archive.exists(LOG).unwrap_or(true)) {
+            let reason =
+                format!("it is no log archive, because it has no directory `{LOG}`: is its file system mounted?");
+            return Err(Error::NotABackup { path: archive.location().into(), reason });
+        }
         let pieces = Pieces { backup: &*self.backup, archive: self.archive.as_deref(), log: self.log.as_deref() };
         let control = manifest.control;
         let parts = (0..).zip(&manifest.parts).map(|(log, &(start, end))| LogPart {

@@ -10,7 +10,7 @@ use std::path::Path;
 use duramen_io::Disk;
 use duramen_wal::Archive;
 
-use super::files::{ARCHIVE, ARCHIVE_NEW};
+use super::files::{ARCHIVE, ARCHIVE_NEW, log_directories};
 use super::link::LinkFile;
 use crate::checkpoint::control::Control;
 use crate::error::{Error, Result};
@@ -30,7 +30,8 @@ fn path_of(directory: &Path) -> Result<&str> {
     })
 }
 
-/// Returns the options with the archive that the database keeps, if they name none.
+/// Returns the options with the archive that the database keeps, if they name none. A database on a
+/// disk that forgets archives nothing.
 ///
 /// # Errors
 /// [`Error::InvalidOption`] if that archive is not there: the next one would begin after a gap; or
@@ -40,16 +41,30 @@ pub(super) fn with_kept(disk: &dyn Disk, control: &Control, options: Options) ->
         forget(disk)?;
         return Ok(options);
     }
-    if options.archive.is_some() {
+    if disk.forgets() {
         return Ok(options);
     }
-    let Some(link) = LINK.read(disk, control.database)? else { return Ok(options) };
-    if !Path::new(&link.path).is_dir() {
+    let link = match (LINK.read(disk, control.database), &options.archive) {
+        (Ok(Some(link)), None) => link,
+        (Ok(Some(link)), Some(archive)) if archive.directory().is_some_and(|path| path == Path::new(&link.path)) => {
+            link
+        }
+        (Err(error), None) => return Err(error),
+        _ => return Ok(options),
+    };
+    // They were there before the database remembered the archive. In an empty directory, for
+    // instance where a file system is not mounted, another archive would begin, after a gap.
+    let home = Path::new(&link.path);
+    if !log_directories().take(control.logs.count.into()).all(|log| home.join(log).is_dir()) {
         return Err(invalid(format!(
-            "the database keeps its log archive in `{}`, which is not there: make that directory available, name \
-             another archive, or give the archive up (`Options::give_up_archive`, `--no-archive`)",
+            "the database keeps its log archive in `{}`, which is not there or empty: make that directory available \
+             (is its file system mounted?), name another archive, or give the archive up \
+             (`Options::give_up_archive`, `--no-archive`)",
             link.path
         )));
+    }
+    if options.archive.is_some() {
+        return Ok(options);
     }
     let options = Options { archive: Some(Archive::at(&link.path)?), ..options };
     options.validate()?;

@@ -30,7 +30,7 @@ use crate::checkpoint::control::{CONTROL, CONTROL_NEW, ControlFile, SchemeId};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::heap::Heap;
-use crate::options::{Options, Scheme};
+use crate::options::{Options, Scheme, TierPlace};
 use crate::pcm::Pcm;
 use create::create;
 use files::{ARCHIVE, ARCHIVE_NEW, CREATING, DATA, DOUBLE_WRITE, LOG, TIER, TIER_NEW, TIER_PAGES, clear};
@@ -45,6 +45,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
     let options = options.resolved();
     in_heap::check_sizes(&options.scheme)?;
     archive::check(options.archive.as_ref())?;
+    if disk.forgets() {
+        check_within(&options)?;
+    }
     match (disk.directory(), &options.page_tier) {
         (Some(home), _) => check_places(&home, &options)?,
         (None, Some(tier)) => tier::check(tier, None, &[])?,
@@ -119,6 +122,31 @@ pub(crate) fn check_places(home: &Path, options: &Options) -> Result<()> {
     Ok(WalOptions { logs: count.min(MAX_LOGS), ..options.of_log() }.check_places(home, &files)?)
 }
 
+/// Refuses options by which a database on a disk that forgets changes something that stays.
+fn check_within(options: &Options) -> Result<()> {
+    let outside = if !matches!(options.scheme, Scheme::Wal | Scheme::NoPcm) {
+        Some(("scheme", "persistent memory"))
+    } else if options.log_device != LogDevice::File {
+        Some(("log_device", "the ring of a log"))
+    } else if options.archive.is_some() {
+        Some(("archive", "an archive"))
+    } else if options.page_tier.as_ref().is_some_and(|tier| tier.place != TierPlace::Home) {
+        Some(("page_tier", "a page tier"))
+    } else {
+        None
+    };
+    outside.map_or(Ok(()), |(option, what)| Err(changes_what_stays(option, what)))
+}
+
+/// Returns the error for a database on a disk that forgets which would change something else.
+fn changes_what_stays(option: &'static str, what: &str) -> Error {
+    let reason = format!(
+        "the database is opened in memory, where its changes are lost, so it must not change {what}; open it in a \
+         directory that can be written"
+    );
+    Error::InvalidOption { option, reason }
+}
+
 enum State {
     Empty,
     HalfMade,
@@ -127,7 +155,11 @@ enum State {
 
 fn state_of(disk: &dyn Disk, scheme: &Scheme) -> Result<State> {
     if disk.exists(CONTROL)? {
-        let parts: &[(&str, &str)] = match ControlFile::open(disk)?.control.scheme {
+        let scheme = ControlFile::open(disk)?.control.scheme;
+        if disk.forgets() && scheme != SchemeId::Wal {
+            return Err(changes_what_stays("scheme", "persistent memory"));
+        }
+        let parts: &[(&str, &str)] = match scheme {
             SchemeId::Wal => &[(DATA, "data file"), (DOUBLE_WRITE, "double-write area"), (LOG, "log directory")],
             SchemeId::PcmLogging => &[(DATA, "data file")],
             SchemeId::InPlace | SchemeId::NvramGroupCommit => &[],

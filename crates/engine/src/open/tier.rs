@@ -65,6 +65,9 @@ fn find_or_attach(disk: &Arc<dyn Disk>, options: &Options, control: &Control) ->
         (None, Some(tier)) => attach(disk, options, control, tier).map(Some),
         (Some(link), tier) => {
             let place = usable(link, tier.as_ref())?;
+            if disk.forgets() && place != TierPlace::Home {
+                return Err(super::changes_what_stays("page_tier", &format!("its page tier in {}", name(&place))));
+            }
             let (slots, at) = existing(disk, options, control, &place)?;
             match tier {
                 Some(tier) => Ok(Some(resized(slots, &at, tier.bytes, control)?)),

@@ -8,6 +8,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::Tables;
@@ -63,12 +64,20 @@ impl Ledger {
     /// Opens the ledger, or makes a new one. A record that a kill cut off at its end is removed.
     ///
     /// # Errors
-    /// [`Error::Ledger`] with what the system said.
+    /// [`Error::Ledger`] with what the system said, or if the file is something else than a ledger.
     pub fn append_to(path: &Path) -> Result<Self> {
         let fail = |error: std::io::Error| failure("open", path, error);
-        let file = OpenOptions::new().append(true).create(true).open(path).map_err(fail)?;
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(fail)?;
         let len = file.metadata().map_err(fail)?.len();
-        file.set_len(len - len % RECORD_LEN as u64).map_err(fail)?;
+        let whole = len - len % RECORD_LEN as u64;
+        let mut record = [0; RECORD_LEN];
+        for at in [0, whole.saturating_sub(RECORD_LEN as u64)] {
+            if len > 0 && (file.read_exact_at(&mut record, at).is_err() || Acknowledgement::decode(&record).is_none()) {
+                let reason = "it is another file than a ledger; name a new one".to_owned();
+                return Err(Error::Ledger { operation: "append to", path: path.to_owned(), reason });
+            }
+        }
+        file.set_len(whole).map_err(fail)?;
         Ok(Self { file, path: path.to_owned() })
     }
 

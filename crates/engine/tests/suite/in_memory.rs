@@ -1,7 +1,7 @@
 //! Databases in memory, and tables that are emptied.
 
 use duramen::pmem::{Domain, Source};
-use duramen::{Db, Error, HeapOptions, LogDevice, NvmOptions, Options, Scheme};
+use duramen::{Archive, Db, Error, HeapOptions, LogDevice, NvmOptions, Options, Scheme, TierOptions};
 use duramen_io::MemoryDisk;
 use duramen_sync::Arc;
 
@@ -33,11 +33,41 @@ fn what_needs_something_outside_is_refused() {
     for (options, name) in [
         (Options { scheme: Scheme::InPlace(heap), ..Options::small() }, "scheme"),
         (Options { log_device: LogDevice::Nvm(ring), ..Options::small() }, "log_device"),
-        (Options { archive: Some(duramen::Archive::at("/nowhere").unwrap()), ..Options::small() }, "archive"),
+        (Options { archive: Some(Archive::at("/nowhere").unwrap()), ..Options::small() }, "archive"),
+        (Options { page_tier: Some(TierOptions::in_directory("/tmp", 1 << 20)), ..Options::small() }, "page_tier"),
     ] {
         let error = Db::in_memory(options).unwrap_err();
         assert!(matches!(error, Error::InvalidOption { option, .. } if option == name), "{error}");
     }
+}
+
+/// What is done in memory is lost, so it must not be in the tier or the archive of the database.
+#[test]
+fn a_database_over_a_directory_changes_nothing_outside() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    let over = |name: &str| Db::open_on(Arc::new(MemoryDisk::over(&path(name)).unwrap()), Options::small());
+    std::fs::create_dir(path("fast")).unwrap();
+    let tiered = Options { page_tier: Some(TierOptions::in_directory(path("fast"), 1 << 20)), ..Options::small() };
+    Db::open(path("tiered"), tiered).unwrap().close().unwrap();
+    assert!(matches!(over("tiered"), Err(Error::InvalidOption { option: "page_tier", .. })));
+    Db::open(path("tiered"), Options::small()).unwrap().close().unwrap();
+
+    let archived = Options { archive: Some(Archive::at(path("archive")).unwrap()), ..Options::small() };
+    let db = Db::open(path("archived"), archived).unwrap();
+    let table = db.create_table("t").unwrap();
+    db.run(|txn| txn.put(&table, b"key", b"value")).unwrap();
+    drop((db, table));
+    let db = over("archived").unwrap();
+    let table = db.open_table("t").unwrap();
+    for key in 0..40_u8 {
+        db.run(|txn| txn.put(&table, &[key], &[key; 100_000])).unwrap();
+    }
+    db.close().unwrap();
+    assert_eq!(std::fs::read_dir(path("archive").join("log")).unwrap().count(), 0);
+    let db = Db::open(path("archived"), Options::small()).unwrap();
+    let table = db.open_table("t").unwrap();
+    assert_eq!(db.run(|txn| Ok(txn.scan(&table, ..).count())).unwrap(), 1);
 }
 
 #[test]

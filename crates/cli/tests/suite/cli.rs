@@ -1,12 +1,10 @@
 //! The command-line contract, with the real binary.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use common::{Home, Ran, arg, command, duramen, object};
+use crate::common::{Home, Ran, arg, command, duramen, object};
 
 fn new_home() -> Home {
     Home::with(&["--segment-mb", "1"])
@@ -294,7 +292,13 @@ fn check_tells_lost_acknowledgements() {
     let ran = duramen(&["check", dir, "--ledger", arg(&longer)]).exits_with(3).says(&["damaged", "problems"]);
     assert!(ran.stdout.contains("problem: acknowledged transaction"), "{ran:#?}");
 
-    std::fs::write(&ledger, [7; 64]).unwrap();
+    std::fs::write(&ledger, [7; 70]).unwrap();
+    // A file that is no ledger is neither cut nor appended to, whatever the workload.
+    let refused = [&home.bench(&["--transactions", "30", "--ledger", arg(&ledger)])[..], &["--json"]].concat();
+    duramen(&refused).exits_with(1).says(&["another file than a ledger"]);
+    let other = ["bench", "ycsb:a", "--dir", arg(&other.dir), "--ledger", arg(&ledger)];
+    duramen(&other).exits_with(2).says(&["only `tpcb` supports `--ledger`"]);
+    assert_eq!(std::fs::read(&ledger).unwrap(), [7; 70]);
     duramen(&["check", dir, "--ledger", arg(&ledger)]).exits_with(1).says(&["record 0"]);
 }
 

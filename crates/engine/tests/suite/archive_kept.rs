@@ -1,12 +1,12 @@
 //! A database keeps the archive that it was opened with.
 #![cfg(not(duramen_loom))]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
 use duramen::{Archive, Db, Error, Options, Restore};
+
+use crate::common;
 
 fn options() -> Options {
     Options {
@@ -83,6 +83,30 @@ fn an_archive_that_is_gone_is_asked_for() {
     write(&db, 1);
     db.await_archive();
     assert!(fs::read_dir(path("elsewhere").join("log")).unwrap().count() > 0);
+}
+
+/// An archive began in it, after a gap: for instance where a file system was not mounted.
+#[test]
+fn an_empty_directory_is_not_the_archive() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    let db = Db::open(path("db"), in_archive(&path("archive"))).unwrap();
+    db.backup(path("backup"), |_| {}).unwrap();
+    write(&db, 1);
+    db.close().unwrap();
+    fs::rename(path("archive"), path("unmounted")).unwrap();
+    fs::create_dir(path("archive")).unwrap();
+    for options in [options(), in_archive(&path("archive"))] {
+        let reason = refusal(Db::open(path("db"), options));
+        assert!(reason.contains("is its file system mounted?"), "{reason}");
+    }
+    assert_eq!(fs::read_dir(path("archive")).unwrap().count(), 0);
+    let restore = Restore::from(path("backup")).unwrap().archive(path("archive")).unwrap();
+    let refused = restore.into_directory(path("restored"), |_| {}).unwrap_err();
+    assert!(matches!(refused, Error::NotABackup { .. }), "{refused}");
+    fs::remove_dir_all(path("archive")).unwrap();
+    fs::rename(path("unmounted"), path("archive")).unwrap();
+    Db::open(path("db"), options()).unwrap().close().unwrap();
 }
 
 #[test]
