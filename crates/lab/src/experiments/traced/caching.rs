@@ -1,15 +1,10 @@
 //! P4: misses of a page cache by its size, and the bandwidth needed without one.
 
-use std::time::Duration;
-
-use super::access::{Slowed, trace};
-use super::{KINDS, Trace, WORKLOADS, job};
+use super::{KINDS, Trace, WORKLOADS, taken};
 use crate::bounds::{Bound, Check};
-use crate::contender::IN_PLACE;
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, TRACED};
 use crate::figure::{Axis, Figure, Series, Shape};
-use crate::nvm_bed::NvmBed;
 
 /// The paper's Figure 4 and Table 5.
 pub(crate) struct Caching;
@@ -33,22 +28,12 @@ impl Experiment for Caching {
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
-        context.expect(2 * WORKLOADS.len());
+        context.expect(WORKLOADS.len());
         let (mut figures, mut checks) = (Vec::new(), Vec::new());
         for ((name, workload), paper) in WORKLOADS.into_iter().zip(PAPER) {
-            context.prepare(&format!("populating {name}"));
-            let job = job(context, workload);
-            let bed = NvmBed::populate(IN_PLACE, job)?;
-            let transactions = context.pick(100_000, 20_000, 100);
-            let trace = context.measure(format!("tracing {name}"), || trace(&bed, job, transactions))?;
-            let time = Duration::from_millis(context.pick(2_000, 500, 20));
-            let slowed = Slowed::open(&bed, time)?;
-            let throughput = context.measure(format!("running {name}"), || slowed.throughput(Duration::ZERO, time))?;
-            slowed.close()?;
-            context.prepare("auditing");
-            bed.audit()?;
-            figures.push(figure(name, workload, &trace));
-            checks.extend(findings(name, paper, &trace, throughput));
+            let taken = taken(context, (name, workload))?;
+            figures.push(figure(name, workload, &taken.trace));
+            checks.extend(findings(name, paper, &taken.trace, taken.throughput));
         }
         let setting = vec![
             "Traces of one client on the scheme in-place, each transaction count twice: the first half fills the \

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::access::{Slowed, trace};
-use super::{Trace, WORKLOADS, job};
+use super::access::Slowed;
+use super::{Trace, WORKLOADS, job, taken};
 use crate::bounds::{Bound, Check, median};
 use crate::contender::IN_PLACE;
 use crate::error::Result;
@@ -53,19 +53,19 @@ impl Experiment for Latency {
         context.expect(WORKLOADS.len() * (1 + rounds * (1 + cached.len() * latencies.len())));
         let (mut figures, mut checks, mut setting) = (Vec::new(), Vec::new(), Vec::new());
         for (name, workload) in WORKLOADS {
+            let taken = taken(context, (name, workload))?;
+            let trace = &taken.trace;
+            let missed: Vec<f64> = cached.iter().map(|&pages| missed_lines(trace, pages)).collect();
             context.prepare(&format!("populating {name}"));
-            let job = job(context, workload);
-            let bed = NvmBed::populate(IN_PLACE, job)?;
-            let transactions = context.pick(100_000, 10_000, 100);
-            let trace = context.measure(format!("tracing {name}"), || trace(&bed, job, transactions))?;
+            let bed = NvmBed::populate(IN_PLACE, job(context, workload))?;
             let slowed = Slowed::open(&bed, 4 * time)?;
             let mut measured = vec![vec![Vec::new(); cached.len()]; latencies.len()];
             for _ in 0..rounds {
                 let base = context.measure(format!("{name}, no delay"), || slowed.throughput(Duration::ZERO, time))?;
                 for (latency, line) in latencies.iter().zip(&mut measured) {
-                    for (&pages, point) in cached.iter().zip(line) {
+                    for ((pages, &lines), point) in cached.iter().zip(&missed).zip(line) {
                         let what = format!("{name}, {latency} ns, {pages} pages");
-                        let delay = delay(&trace, *latency, pages);
+                        let delay = delay(lines, *latency);
                         point.push(context.measure(what, || slowed.throughput(delay, time))? / base);
                     }
                 }
@@ -103,10 +103,15 @@ impl Experiment for Latency {
     }
 }
 
-/// Returns the mean time that reads add to a visit.
-fn delay(trace: &Trace, latency: u32, cached: usize) -> Duration {
+/// Returns the mean number of lines that a visit reads and a cache of so many pages misses.
+fn missed_lines(trace: &Trace, cached: usize) -> f64 {
     let misses = if cached == 0 { 1.0 } else { trace.miss_rate(None, cached) };
-    let nanos = misses * trace.lines_per_visit(None) * (f64::from(latency) - ORDINARY);
+    misses * trace.lines_per_visit(None)
+}
+
+/// Returns the mean time that reads of so many lines add to a visit.
+fn delay(lines: f64, latency: u32) -> Duration {
+    let nanos = lines * (f64::from(latency) - ORDINARY);
     Duration::from_nanos(nanos.max(0.0) as u64)
 }
 
@@ -150,8 +155,7 @@ mod tests {
     fn a_delay_is_that_of_the_lines_that_miss() {
         let visits = (0..4).map(|page| Visit { page: page % 2, kind: 2, lines: 0b11_1111_1111 }).collect();
         let trace = Trace::new(visits, 2, 1);
-        assert_eq!(delay(&trace, 800, 0), Duration::from_nanos(7_500));
-        assert_eq!(delay(&trace, 800, 1), Duration::from_nanos(7_500));
-        assert_eq!(delay(&trace, 800, 2), Duration::ZERO);
+        let delay = |cached| delay(missed_lines(&trace, cached), 800);
+        assert_eq!([0, 1, 2].map(delay), [7_500, 7_500, 0].map(Duration::from_nanos));
     }
 }

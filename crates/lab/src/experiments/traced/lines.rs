@@ -1,13 +1,10 @@
 //! P2: lines touched per latch, by type of page.
 
-use super::access::trace;
-use super::{KINDS, Trace, WORKLOADS, job};
+use super::{KINDS, Trace, WORKLOADS, taken};
 use crate::bounds::{Bound, Check};
-use crate::contender::IN_PLACE;
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, TRACED};
 use crate::figure::{Axis, Figure, Series, Shape};
-use crate::nvm_bed::NvmBed;
 
 /// The paper's Table 4.
 pub(crate) struct LinesPerLatch;
@@ -31,14 +28,9 @@ impl Experiment for LinesPerLatch {
         context.expect(WORKLOADS.len());
         let mut traces = Vec::new();
         for (name, workload) in WORKLOADS {
-            context.prepare(&format!("populating {name}"));
-            let job = job(context, workload);
-            let bed = NvmBed::populate(IN_PLACE, job)?;
-            let transactions = context.pick(100_000, 10_000, 100);
-            traces.push(context.measure(format!("tracing {name}"), || trace(&bed, job, transactions))?);
-            context.prepare("auditing");
-            bed.audit()?;
+            traces.push(taken(context, (name, workload))?);
         }
+        let traces: Vec<&Trace> = traces.iter().map(|taken| &taken.trace).collect();
         let printed = traces.iter().filter(|trace| trace.lines(None) > 0.0).count() as f64;
         let mut setting = vec![
             "One client on the scheme in-place. Tables are B+-trees whose leaves hold the records, and there are no \
@@ -72,7 +64,7 @@ fn row(name: &str, trace: &Trace) -> String {
     )
 }
 
-fn figures(traces: &[Trace]) -> Vec<Figure> {
+fn figures(traces: &[&Trace]) -> Vec<Figure> {
     let by_workload = |value: &dyn Fn(&Trace) -> f64| -> Vec<(f64, f64)> {
         traces.iter().enumerate().map(|(at, trace)| (at as f64, value(trace))).collect()
     };

@@ -15,12 +15,18 @@ pub(super) use caching::Caching;
 pub(super) use latency::Latency;
 pub(super) use lines::LinesPerLatch;
 
+use std::time::Duration;
+
+use duramen_sync::Arc;
 use duramen_sync::page_trace::Visit;
 
-use crate::contender::{PERIOD, Sizes};
+use crate::contender::{IN_PLACE, PERIOD, Sizes};
+use crate::error::Result;
 use crate::experiment::Context;
+use crate::kept::Kept;
 use crate::lru::stack_distances;
-use crate::nvm_bed::Job;
+use crate::nvm_bed::{Job, NvmBed};
+use access::{Slowed, trace};
 
 /// Complete workloads, and what the paper calls them.
 const WORKLOADS: [(&str, &str); 3] = [("TATP", "tatp"), ("TPC-B", "tpcb"), ("TPC-C", "tpcc")];
@@ -37,14 +43,38 @@ fn job(context: &Context<'_>, workload: &'static str) -> Job {
     };
     let bytes = (3_584 * MIB / divisor).max(128 * MIB);
     let rows_per_unit = Some((rows / divisor).max(30));
-    let sizes = Sizes {
-        fill: std::time::Duration::ZERO,
-        pool: bytes as usize,
-        heap: bytes,
-        checkpoint: 4 * MIB,
-        period: PERIOD,
-    };
+    let sizes = Sizes { fill: Duration::ZERO, pool: bytes as usize, heap: bytes, checkpoint: 4 * MIB, period: PERIOD };
     Job { workload, scale, rows_per_unit, sizes }
+}
+
+/// A trace of a workload, and how fast the workload is.
+struct Taken {
+    trace: Trace,
+    /// Commits per second of two threads.
+    throughput: f64,
+}
+
+thread_local! {
+    /// By workload and transactions.
+    static KEPT: Kept<(&'static str, u64), Arc<Taken>> = const { Kept::new() };
+}
+
+/// Takes the trace of a workload, or returns the one that another experiment has taken.
+fn taken(context: &mut Context<'_>, (name, workload): (&str, &'static str)) -> Result<Arc<Taken>> {
+    let job = job(context, workload);
+    let transactions = context.pick(100_000, 10_000, 100);
+    let time = Duration::from_millis(context.pick(2_000, 500, 20));
+    let take = || {
+        let bed = NvmBed::populate(IN_PLACE, job)?;
+        let trace = trace(&bed, job, transactions)?;
+        let slowed = Slowed::open(&bed, time)?;
+        let throughput = slowed.throughput(Duration::ZERO, time)?;
+        slowed.close()?;
+        bed.audit()?;
+        Ok(Arc::new(Taken { trace, throughput }))
+    };
+    context.prepare(&format!("populating and tracing {name}"));
+    context.measure(format!("tracing {name}"), || KEPT.with(|kept| kept.find_or((workload, transactions), take)))
 }
 
 /// The types of pages, as their headers have them.
