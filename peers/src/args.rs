@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use duramen_peers::engines::{Durability, Engine};
+use duramen_peers::engines::{CACHE_BYTES, Durability, Engine};
 use duramen_workloads::selection;
 
 use crate::measure::Order;
@@ -46,6 +46,10 @@ pub(crate) struct EverydayArgs {
     /// Measurements of each engine; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) runs: u32,
+    /// Memory that each engine may use for its cache of pages or blocks, in MiB. Engines that read
+    /// through the system's cache have that one as well.
+    #[arg(long, default_value_t = CACHE_BYTES as u64 >> 20, value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
+    pub(crate) cache_mb: u64,
     /// Directory for the databases, on the disk that is to be measured. They are removed at the
     /// end.
     #[arg(long, default_value = "peers-data")]
@@ -63,6 +67,8 @@ pub(crate) struct EverydayOneArgs {
     pub(crate) engine: Engine,
     #[arg(long)]
     pub(crate) rows: u64,
+    #[arg(long)]
+    pub(crate) cache_mb: u64,
 }
 
 #[derive(Args, Debug)]

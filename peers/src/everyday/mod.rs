@@ -27,7 +27,7 @@ pub(crate) fn compare(args: &EverydayArgs) -> Outcome<bool> {
             let engine = args.engines[at];
             eprintln!("run {run} of {}: {}", args.runs, engine.name());
             fs::create_dir_all(&home)?;
-            match child(engine, args.rows, &home) {
+            match child(engine, args, &home) {
                 Ok(figures) => runs[at].push(figures),
                 Err(error) => {
                     eprintln!("{}: {error}", engine.name());
@@ -46,19 +46,22 @@ pub(crate) fn compare(args: &EverydayArgs) -> Outcome<bool> {
         .collect();
     if args.json {
         for (engine, figures) in &medians {
-            println!("{}", serde_json::json!({ "engine": engine.name(), "rows": args.rows, "figures": figures }));
+            let (engine, rows, cache) = (engine.name(), args.rows, args.cache_mb);
+            println!("{}", serde_json::json!({ "engine": engine, "rows": rows, "cache_mb": cache, "figures": figures }));
         }
     } else {
-        println!("{} rows of 100 bytes; medians of {} runs\n{}", args.rows, args.runs, table(&medians));
+        let EverydayArgs { rows, cache_mb, runs, .. } = args;
+        println!("{rows} rows of 100 bytes; caches of {cache_mb} MiB; medians of {runs} runs\n{}", table(&medians));
     }
     Ok(good)
 }
 
-fn child(engine: Engine, rows: u64, home: &Path) -> Outcome<Vec<Figure>> {
+fn child(engine: Engine, args: &EverydayArgs, home: &Path) -> Outcome<Vec<Figure>> {
     let output = Command::new(std::env::current_exe()?)
         .arg("everyday-one")
         .arg(home)
-        .args(["--engine", engine.name(), "--rows", &rows.to_string()])
+        .args(["--engine", engine.name()])
+        .args(["--rows", &args.rows.to_string(), "--cache-mb", &args.cache_mb.to_string()])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;

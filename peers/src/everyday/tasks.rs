@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use duramen_peers::engines::{CACHE_BYTES, Durability, Peer, Visit};
+use duramen_peers::engines::{Durability, Peer, Visit};
 use duramen_sync::SplitMix64;
 use duramen_workloads::store::{Access, Connection, ScanRange, Transaction};
 use serde::{Deserialize, Serialize};
@@ -41,13 +41,13 @@ pub(crate) fn measure(args: &EverydayOneArgs) -> Outcome<Vec<Figure>> {
     impl Visit for Run<'_> {
         type Output = Outcome<Vec<Figure>>;
         fn visit<P: Peer>(self) -> Outcome<Vec<Figure>> {
-            run::<P>(&self.0.home, self.0.rows)
+            run::<P>(&self.0.home, self.0.rows, self.0.cache_mb as usize * (1 << 20))
         }
     }
     args.engine.visit(Run(args))
 }
 
-fn run<P: Peer>(home: &Path, rows: u64) -> Outcome<Vec<Figure>> {
+fn run<P: Peer>(home: &Path, rows: u64, cache: usize) -> Outcome<Vec<Figure>> {
     if !syscalls::works() {
         return Err("the calls that write are not counted: this program was linked in an unforeseen way".into());
     }
@@ -56,11 +56,11 @@ fn run<P: Peer>(home: &Path, rows: u64) -> Outcome<Vec<Figure>> {
         figures.push(Figure { name: name.to_owned(), unit: unit.to_owned(), value });
     };
     create::<P>(&directory(home, "create")?, &mut add)?;
-    bulk::<P>(&directory(home, "bulk")?, rows, &mut add)?;
+    bulk::<P>(&directory(home, "bulk")?, rows, cache, &mut add)?;
     let home = directory(home, "rows")?;
-    load::<P>(&home, rows, &mut add)?;
+    load::<P>(&home, rows, cache, &mut add)?;
     let begin = Instant::now();
-    let store = P::open_for_readers(&home, CACHE_BYTES)?;
+    let store = P::open_for_readers(&home, cache)?;
     add("open after a close", "ms", Some(millis(begin.elapsed())));
     let table = store.table("rows")?;
     read(&store, &table, rows, &mut add)?;
@@ -101,8 +101,8 @@ fn create<P: Peer>(home: &Path, add: Add<'_>) -> Outcome<()> {
     Ok(store.close()?)
 }
 
-fn load<P: Peer>(home: &Path, rows: u64, add: Add<'_>) -> Outcome<()> {
-    let store = P::open(home, Durability::Durable)?;
+fn load<P: Peer>(home: &Path, rows: u64, cache: usize, add: Add<'_>) -> Outcome<()> {
+    let store = P::open_with(home, Durability::Durable, cache)?;
     let table = store.make_table("rows")?;
     let mut connection = store.connect()?;
     let (before, own) = (Counts::now(), store.own_counts());
@@ -130,8 +130,8 @@ fn load<P: Peer>(home: &Path, rows: u64, add: Add<'_>) -> Outcome<()> {
     Ok(())
 }
 
-fn bulk<P: Peer>(home: &Path, rows: u64, add: Add<'_>) -> Outcome<()> {
-    let store = P::open(home, Durability::Durable)?;
+fn bulk<P: Peer>(home: &Path, rows: u64, cache: usize, add: Add<'_>) -> Outcome<()> {
+    let store = P::open_with(home, Durability::Durable, cache)?;
     let own = store.own_counts();
     let begin = Instant::now();
     let loaded = store.load_sorted("rows", (0..rows).map(|n| (key(n).to_vec(), row(n).to_vec())))?;

@@ -19,7 +19,7 @@ use crate::txn_state::log::TxnLog;
 use crate::version::Deleted;
 
 /// The most records that are deleted with one operation.
-const MOST_RECORDS: usize = 64;
+const MOST_RECORDS: usize = 128;
 
 /// The most bytes of keys that are deleted with one operation, unless it deletes one record only.
 /// It and its undo information must fit into a journal of the scheme `in-place`.
