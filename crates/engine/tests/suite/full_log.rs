@@ -1,0 +1,189 @@
+//! A log at its limit: transactions are refused, and nothing else happens.
+
+use duramen::{Db, Error, Options};
+
+use crate::common;
+
+fn tiny_log() -> Options {
+    Options { log_max_bytes: 4 << 20, log_segment_bytes: 1 << 20, checkpoint_bytes: Some(1 << 20), ..common::small() }
+}
+
+/// A long transaction kept the log full. Checkpoints taken in vain because of that used up the
+/// space for the transaction's rollback: the log stopped, and the database could not be opened
+/// again.
+#[test]
+fn a_long_transaction_that_fills_the_log_can_be_rolled_back() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut long = db.begin();
+    for number in 0..120u32 {
+        long.put(&table, &number.to_be_bytes(), &[1; 500]).unwrap();
+    }
+    let mut refused = 0u32;
+    let mut committed = 0u32;
+    while refused < 3_000 {
+        let mut txn = db.begin();
+        let result = txn.put(&table, &(1_000 + committed % 64).to_be_bytes(), &committed.to_be_bytes());
+        match result.and_then(|()| txn.commit()) {
+            Ok(()) => committed += 1,
+            Err(Error::Full { .. }) => refused += 1,
+            Err(error) => panic!("after {committed} commits and {refused} refusals: {error}"),
+        }
+    }
+    for _ in 0..200 {
+        // The checkpoint cannot free log space, but it must do no harm.
+        match db.checkpoint() {
+            Ok(()) | Err(Error::Full { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    long.abort().unwrap();
+    let mut txn = db.begin();
+    txn.put(&table, b"after", b"all is well").unwrap();
+    txn.commit().unwrap();
+    assert!(db.check().unwrap().is_ok());
+    drop(db);
+
+    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let table = db.open_table("t").unwrap();
+    let mut txn = db.begin();
+    assert_eq!(txn.get(&table, &0u32.to_be_bytes()).unwrap(), None);
+    assert_eq!(txn.get(&table, b"after").unwrap().unwrap(), b"all is well");
+    assert_eq!(txn.scan(&table, ..).count() as u32, 1 + committed.min(64));
+}
+
+/// The same, with the long transaction left to recovery.
+#[test]
+fn a_full_log_recovers() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut long = db.begin();
+    let mut number = 0u32;
+    let full = loop {
+        number += 1;
+        if let Err(error) = long.put(&table, &number.to_be_bytes(), &[2; 900]) {
+            break error;
+        }
+    };
+    assert!(matches!(full, Error::Full { .. }), "{full}");
+    drop(db);
+    drop(long);
+    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let table = db.open_table("t").unwrap();
+    assert_eq!(db.begin().scan(&table, ..).count(), 0);
+    assert!(db.check().unwrap().is_ok());
+}
+
+/// Deletes all rows of a table at once, again and again. Purging them takes many times the log that
+/// the transactions had reserved. The purge ran without bound after the commit, and stopped the
+/// log.
+fn removing_what_was_deleted_stays_within_the_log(logs: u16, is_pinned: bool) {
+    const ROWS: u32 = 5_000;
+    let home = tempfile::tempdir().unwrap();
+    let options = || Options { logs, ..tiny_log() };
+    let db = Db::open(home.path(), options()).unwrap();
+    let table = db.create_table("t").unwrap();
+    for first in (0..ROWS).step_by(100) {
+        let mut txn = db.begin();
+        for number in first..first + 100 {
+            txn.put(&table, &number.to_be_bytes(), &[3; 1500]).unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    db.checkpoint().unwrap();
+    let pin = is_pinned.then(|| {
+        let mut txn = db.begin();
+        txn.put(&table, b"pin", b"").unwrap();
+        txn
+    });
+    let (mut deleted, mut size) = (0, ROWS);
+    while deleted < ROWS && size > 0 {
+        let mut txn = db.begin();
+        let last = ROWS.min(deleted + size);
+        let result = (deleted..last).try_for_each(|number| txn.delete(&table, &number.to_be_bytes()).map(drop));
+        match result.and_then(|()| txn.commit()) {
+            Ok(()) => deleted = last,
+            Err(Error::Full { .. }) => size /= 2,
+            Err(error) => panic!("{deleted} deleted: {error}"),
+        }
+    }
+    assert!(deleted == ROWS || is_pinned, "{deleted} deleted");
+    if let Some(pin) = pin {
+        pin.abort().unwrap();
+    }
+    let check = db.check().unwrap();
+    assert!(check.is_ok(), "{check:?}");
+    drop(db);
+
+    let db = Db::open(home.path(), options()).unwrap();
+    let table = db.open_table("t").unwrap();
+    assert_eq!(db.begin().scan(&table, ..).count() as u32, ROWS - deleted);
+    assert!(db.check().unwrap().is_ok());
+}
+
+#[test]
+fn removing_what_was_deleted_at_once_stays_within_the_log() {
+    removing_what_was_deleted_stays_within_the_log(1, false);
+}
+
+#[test]
+fn removing_what_was_deleted_at_once_stays_within_two_logs() {
+    removing_what_was_deleted_stays_within_the_log(2, false);
+}
+
+#[test]
+fn removing_what_was_deleted_stays_within_a_log_that_cannot_be_recycled() {
+    removing_what_was_deleted_stays_within_the_log(1, true);
+}
+
+#[test]
+fn removing_what_was_deleted_stays_within_two_logs_that_cannot_be_recycled() {
+    removing_what_was_deleted_stays_within_the_log(2, true);
+}
+
+/// A transaction that commits when the log is full, and cannot free the pages of its deleted
+/// records, must not keep the log full forever.
+fn deferred_frees_that_cannot_be_given_back_does_not_keep_the_log_full(logs: u16) {
+    // Freeing these pages takes more log than is left when a transaction has been refused.
+    const LARGE: u8 = 200;
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), Options { logs, ..tiny_log() }).unwrap();
+    let table = db.create_table("t").unwrap();
+    let large = |number: u8| [b"large", &[number][..]].concat();
+    for number in 0..LARGE {
+        let mut txn = db.begin();
+        txn.put(&table, &large(number), &vec![5; 300_000]).unwrap();
+        txn.commit().unwrap();
+    }
+    db.checkpoint().unwrap();
+    let mut oldest = db.begin();
+    for number in 0..LARGE {
+        oldest.delete(&table, &large(number)).unwrap();
+    }
+    let fill = |number: u32| {
+        let mut txn = db.begin();
+        txn.put(&table, &(number % 100).to_be_bytes(), &[number as u8; 300])?;
+        txn.commit()
+    };
+    let filled = (0..).find_map(|number| fill(number).err());
+    assert!(matches!(filled, Some(Error::Full { .. })), "{filled:?}");
+    oldest.commit().unwrap();
+    for number in 0..2_000 {
+        fill(number).unwrap();
+    }
+    assert_eq!(db.begin().get(&table, &large(7)).unwrap(), None);
+    let check = db.check().unwrap();
+    assert!(check.is_ok(), "{check:?}");
+}
+
+#[test]
+fn deferred_frees_that_cannot_be_given_back_does_not_keep_one_log_full() {
+    deferred_frees_that_cannot_be_given_back_does_not_keep_the_log_full(1);
+}
+
+#[test]
+fn deferred_frees_that_cannot_be_given_back_does_not_keep_two_logs_full() {
+    deferred_frees_that_cannot_be_given_back_does_not_keep_the_log_full(2);
+}

@@ -1,0 +1,85 @@
+//! The same log on real files.
+#![cfg(not(duramen_loom))]
+
+use std::sync::Arc;
+
+use duramen_io::{Disk, OpenMode, RealDisk, RealDiskOptions};
+use duramen_wal::{FIRST_LSN, InsertDesign, Log, WalOptions};
+
+use crate::common::*;
+
+#[test]
+fn threads_commit_recycle_and_reopen() {
+    for design in InsertDesign::ALL {
+        let home = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(home.path(), RealDiskOptions::default()).unwrap());
+        let options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 1 << 20, spare_segments: 1, ..options(design) };
+        let options = WalOptions { max_bytes: 8 << 20, ..options };
+        let wal = Log::create(&disk, &options, DATABASE).unwrap();
+        let before = disk.counters();
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let wal = &wal;
+                scope.spawn(move || {
+                    for number in 0..60 {
+                        wal.reserve(70_000).unwrap();
+                        let inserted = insert(wal, thread << 32 | number, (number as usize * 997) % 60_000);
+                        wal.unreserve(70_000);
+                        wal.wait_hardened(inserted.gsn, None).unwrap();
+                        if number % 20 == 19 {
+                            wal.recycle_to(inserted.lsn).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        let stats = wal.stats();
+        assert_eq!((stats.records, stats.durable), (180, stats.end));
+        // At least one sync for each flush.
+        assert!(disk.counters().syncs - before.syncs >= stats.flushes);
+        assert!(stats.start > FIRST_LSN);
+        drop(wal);
+        let wal = Log::open(&disk, &options, DATABASE, None).unwrap();
+        assert_eq!((wal.start(), wal.end()), (stats.start, stats.end));
+        read_all(&wal, stats.start).unwrap().iter().for_each(assert_intact);
+    }
+}
+
+/// A bulk load writes its part of new files once, and not zeros before.
+#[test]
+fn files_grow_without_zeros_during_a_bulk_load() {
+    const BYTES: u64 = 12 << 20;
+    let home = tempfile::tempdir().unwrap();
+    let disk = RealDisk::open(home.path(), RealDiskOptions::default()).unwrap();
+    disk.open("probe", OpenMode::CreateNew).unwrap().reserve(1 << 20).unwrap();
+    if disk.counters().written_bytes > 0 {
+        return println!("this file system reserves no space without zeros");
+    }
+    let written = [false, true].map(|is_bulk| {
+        let home = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(home.path(), RealDiskOptions::default()).unwrap());
+        let options = WalOptions { ring_bytes: 1 << 20, segment_bytes: 8 << 20, ..options(InsertDesign::Hybrid) };
+        let options = WalOptions { max_bytes: 64 << 20, ..options };
+        let log = Log::create(&disk, &options, DATABASE).unwrap();
+        let bulk_load = is_bulk.then(|| log.load_in_bulk());
+        let size = 30_000;
+        let records = BYTES / record_bytes(size);
+        for number in 0..records {
+            log.reserve(record_bytes(size)).unwrap();
+            let inserted = insert(&log, number, size);
+            log.unreserve(record_bytes(size));
+            log.wait_hardened(inserted.gsn, None).unwrap();
+        }
+        drop(bulk_load);
+        let written = disk.counters().written_bytes;
+        log.close().unwrap();
+        drop(log);
+        let log = Log::open(&disk, &options, DATABASE, None).unwrap();
+        let found = read_all(&log, log.start()).unwrap();
+        assert_eq!(found.len() as u64, records);
+        found.iter().for_each(assert_intact);
+        written
+    });
+    assert!(written[1] < written[0] - BYTES * 3 / 4, "{written:?}");
+    assert!(written[1] < BYTES * 5 / 4, "{written:?}");
+}
