@@ -47,7 +47,8 @@ pub(crate) fn compare(args: &EverydayArgs) -> Outcome<bool> {
     if args.json {
         for (engine, figures) in &medians {
             let (engine, rows, cache) = (engine.name(), args.rows, args.cache_mb);
-            println!("{}", serde_json::json!({ "engine": engine, "rows": rows, "cache_mb": cache, "figures": figures }));
+            let medians = serde_json::json!({ "engine": engine, "rows": rows, "cache_mb": cache, "figures": figures });
+            println!("{medians}");
         }
     } else {
         let EverydayArgs { rows, cache_mb, runs, .. } = args;
