@@ -23,7 +23,7 @@ use duramen_types::BLOCK_SIZE;
 use crate::checks::{assert_aligned, assert_directory_name, assert_name, assert_parts_aligned, directory_of};
 use crate::counters::Counters;
 use crate::disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
-use crate::real::lock_in_time;
+use crate::real::{Holder, holder, lock_in_time};
 
 /// The file that a process locks when it has the directory for itself.
 const LOCK_FILE: &str = "lock";
@@ -93,15 +93,15 @@ impl MemoryDisk {
         unsafe { libc::access(name.as_ptr(), libc::W_OK) != 0 }
     }
 
-    /// Makes the error of a reader while the database is open elsewhere.
     /// Returns the process that has left its number in the lock file.
-    fn holder(home: &Path) -> Option<u32> {
+    fn named(home: &Path) -> Option<u32> {
         let mut text = String::new();
         // The number is only a hint, so the file may be missing.
         let _ = fs::File::open(home.join(LOCK_FILE)).and_then(|file| file.take(32).read_to_string(&mut text));
         text.trim().parse().ok()
     }
 
+    /// Makes the error of a reader while the database is open elsewhere.
     fn busy(home: &Path, holder: Option<u32>) -> DiskError {
         let reason = match holder {
             Some(process) => format!("it is open in process {process}"),
@@ -291,7 +291,8 @@ impl Disk for MemoryDisk {
                 Err(fs::TryLockError::WouldBlock) => Ok(false),
                 Err(fs::TryLockError::Error(error)) => Err(error),
             };
-            match lock_in_time(attempt, || Self::holder(home)).map_err(|error| self.fail("lock", name, &error))? {
+            let find_holder = || Holder::of(holder(&file), || Self::named(home));
+            match lock_in_time(attempt, find_holder).map_err(|error| self.fail("lock", name, &error))? {
                 Ok(()) => locked.push(file),
                 Err(holder) => return Err(Self::busy(home, holder)),
             }

@@ -48,6 +48,18 @@ pub fn drain_processors<'a>(regions: impl IntoIterator<Item = &'a Region>, by: D
     drained
 }
 
+/// Returns whether processors can be drained in this way, by doing so.
+#[cfg(not(any(duramen_loom, duramen_machine)))]
+pub fn can_drain(by: DrainBy) -> bool {
+    interrupted(by).is_some()
+}
+
+/// Returns that it is possible: a fence does.
+#[cfg(any(duramen_loom, duramen_machine))]
+pub fn can_drain(_by: DrainBy) -> bool {
+    true
+}
+
 /// Simulated threads share a processor, whose buffers the caller's fence drains.
 #[cfg(any(duramen_loom, duramen_machine))]
 fn drain(region: &Region, _by: DrainBy) -> Drained {
@@ -57,11 +69,16 @@ fn drain(region: &Region, _by: DrainBy) -> Drained {
 
 #[cfg(not(any(duramen_loom, duramen_machine)))]
 fn drain(_region: &Region, by: DrainBy) -> Drained {
-    let done = match by {
+    interrupted(by).map_or(Drained::Unsupported, |signals| Drained::Done { signals })
+}
+
+/// Makes processors drain their buffers; returns the number of signals that this took.
+#[cfg(not(any(duramen_loom, duramen_machine)))]
+fn interrupted(by: DrainBy) -> Option<u64> {
+    match by {
         DrainBy::Membarrier => interrupt::all_processors().then_some(0),
         DrainBy::Signal => signal::all_threads(),
-    };
-    done.map_or(Drained::Unsupported, |signals| Drained::Done { signals })
+    }
 }
 
 #[cfg(not(any(duramen_loom, duramen_machine)))]

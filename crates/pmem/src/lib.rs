@@ -75,7 +75,7 @@ mod timing;
 
 pub use crash::{Power, SimMemory};
 pub use domain::Domain;
-pub use drain::{DrainBy, Drained, drain_processors};
+pub use drain::{DrainBy, Drained, can_drain, drain_processors};
 pub use error::{PmemError, Result};
 pub use guarantee::{Guarantee, Survive};
 pub use image::Images;

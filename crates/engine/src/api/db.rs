@@ -82,8 +82,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidOption`], also if the options name persistent memory or an archive;
-    /// [`Error::OpenFailed`].
+    /// [`Error::InvalidOption`], also if the options name persistent memory, an archive, or a page
+    /// tier in a directory; [`Error::OpenFailed`].
     pub fn in_memory(options: Options) -> Result<Self> {
         Self::open_on(Arc::new(MemoryDisk::empty()), options)
     }

@@ -389,7 +389,7 @@ impl Pool {
             self.lot.before_blocking();
             for &id in part {
                 // Threads that held some frames and waited for more would wait for each other.
-                let Some(frame) = self.free_frame().or_else(|| self.evict()) else {
+                let Some(frame) = self.frame_at_once() else {
                     is_out_of_frames = true;
                     break;
                 };
@@ -462,6 +462,12 @@ impl Pool {
             // or frames wait for the end of a batch.
             thread::sleep(Duration::from_micros(50));
         }
+    }
+
+    /// Returns an exclusively latched frame without a page, if there is one or one can be cleaned.
+    fn frame_at_once(&self) -> Option<FrameId> {
+        let take = || self.free_frame().or_else(|| self.evict());
+        take().or_else(|| self.clean_for_eviction().is_ok_and(|cleaned| cleaned).then(take).flatten())
     }
 
     fn free_frame(&self) -> Option<FrameId> {

@@ -298,6 +298,8 @@ impl Pool {
     ) -> Result<Outcome, PoolError> {
         self.check_poison()?;
         let (newest, skipped) = self.stage(writer, batch, candidates);
+        // A page that must not be written poisons the pool before its latch is released.
+        self.check_poison()?;
         let written = batch.frames.len();
         if written == 0 {
             return Ok(Outcome { written, skipped });

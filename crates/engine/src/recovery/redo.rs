@@ -24,7 +24,7 @@ use super::pipeline::{Over, Pipeline, Portions, Stages};
 use super::repeat::repeat_changes;
 use super::window::{Bucket, Kept, PageChanges, Run};
 use crate::checkpoint::control::Control;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hash::BuildNumberHasher;
 use crate::metrics::RecoveryReport;
 use crate::options::Options;
@@ -84,7 +84,12 @@ pub(super) fn redo(
     let pipeline = Arc::new(Pipeline::new(redo, sources, portions));
     let shared = Arc::clone(&pipeline);
     let outcomes = parallel::run(threads, "duramen-redo", move || shared.work());
-    outcomes.into_iter().collect::<Result<()>>()?;
+    let mut failed: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
+    // A thread that met a page which the log does not fit has poisoned the pool for the others.
+    failed.sort_by_key(|error| matches!(error, Error::Poisoned { .. }));
+    if let Some(error) = failed.into_iter().next() {
+        return Err(error);
+    }
     let Over { stages, sources, kept, windows } = Pipeline::into_over(pipeline);
     let stages = Arc::new(stages);
     let unredone = kept.map(|window| leave(&stages, Kept::new(window, threads), threads)).transpose()?;

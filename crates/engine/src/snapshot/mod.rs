@@ -163,12 +163,15 @@ impl Snapshot {
             let is_shown = self.table_tree(table.name())? == Some(tree);
             return if is_shown { Ok(Some(tree)) } else { Err(Error::NoSuchTable { name: table.name().to_owned() }) };
         }
-        let is_shown = !tables.have_loaded_since(self.0.loads) || self.shows(tree)?;
+        let is_shown = !tables.have_loaded_since(self.0.loads) || self.shows(table.name(), tree)?;
         Ok(is_shown.then_some(tree))
     }
 
     /// Returns whether the snapshot shows a tree, which may have had another name.
-    fn shows(&self, tree: Tree) -> Result<bool> {
+    fn shows(&self, name: &str, tree: Tree) -> Result<bool> {
+        if self.table_tree(name)? == Some(tree) {
+            return Ok(true);
+        }
         let mut cursor = self.catalog();
         while let Some((name, bytes)) = cursor.next()? {
             if name != NEXT_TABLE_KEY && catalog::decode(bytes)? == tree {

@@ -219,12 +219,13 @@ impl File for RealFile {
     }
 
     fn lock(&self) -> Result<()> {
-        match lock::try_lock(&self.file) {
-            Ok(true) => {
+        let find_holder = || lock::Holder::listed(lock::holder(&self.file));
+        match lock::lock_in_time(|| lock::try_lock(&self.file), find_holder) {
+            Ok(Ok(())) => {
                 self.is_locked.store(true, Ordering::Relaxed);
                 Ok(())
             }
-            Ok(false) => Err(lock::busy(&self.path, lock::holder(&self.file))),
+            Ok(Err(holder)) => Err(lock::busy(&self.path, holder)),
             Err(error) => Err(self.error("lock", &error)),
         }
     }

@@ -68,9 +68,10 @@ pub(super) fn acquire(home: &Home) -> Result<Held> {
     // A separate handle, with which the lock ends.
     let directory = names::open_directory(handle, ".").map_err(fail)?;
     let find_holder = || {
+        let listed = holder(&directory);
         // Opened without being created: the holder's file may have been removed.
         let named = || names::open(handle, LOCK_FILE, libc::O_RDONLY, 0).ok().and_then(|file| number_in(&file));
-        holder(&directory).or_else(named)
+        Holder::of(listed, named)
     };
     if let Err(holder) = lock_in_time(|| try_lock(&directory), find_holder).map_err(fail)? {
         return Err(busy(home.path(), holder));
@@ -84,17 +85,44 @@ pub(super) fn acquire(home: &Home) -> Result<Held> {
     Ok(Held { file, directory, process: Process::current() })
 }
 
+/// The process that has a lock, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holder {
+    process: Option<u32>,
+    /// Whether it may have ended, with writes that the system still carries out.
+    may_have_ended: bool,
+}
+
+impl Holder {
+    /// Returns the process that the system lists. One that it does not list may have ended.
+    pub(crate) fn listed(process: Option<u32>) -> Self {
+        Self { process, may_have_ended: process.is_none() }
+    }
+
+    /// Returns the process that the system lists, or the one that is named. The system lists no
+    /// process that has ended; if the named one has this process's number, it ran before, in
+    /// another container.
+    pub(crate) fn of(listed: Option<u32>, named: impl FnOnce() -> Option<u32>) -> Self {
+        if listed.is_some() {
+            return Self { process: listed, may_have_ended: false };
+        }
+        let process = named();
+        let may_have_ended = process.is_some_and(|process| process == std::process::id() || has_ended(process));
+        Self { process, may_have_ended }
+    }
+}
+
 /// Tries to lock until it succeeds. If a process that has not ended is the holder, or the system
-/// takes too long to end the writes of one that has, returns the holder, as far as it is known.
+/// takes too long to end the writes of one that has, returns the holder.
 pub(crate) fn lock_in_time(
     mut attempt: impl FnMut() -> std::io::Result<bool>,
-    find_holder: impl Fn() -> Option<u32>,
+    find_holder: impl Fn() -> Holder,
 ) -> std::io::Result<std::result::Result<(), Option<u32>>> {
     let asked = Instant::now();
     while !attempt()? {
         let holder = find_holder();
-        if !holder.is_some_and(has_ended) || asked.elapsed() > LAST_WRITES {
-            return Ok(Err(holder));
+        if !holder.may_have_ended || asked.elapsed() > LAST_WRITES {
+            return Ok(Err(holder.process));
         }
         thread::sleep(LOOK);
     }
@@ -139,7 +167,7 @@ fn number_in(file: &File) -> Option<u32> {
 }
 
 /// Returns the process that has locked `file`, if the system reports it.
-pub(super) fn holder(file: &File) -> Option<u32> {
+pub(crate) fn holder(file: &File) -> Option<u32> {
     let id = names::identity(file).ok()?;
     holder_in(&fs::read_to_string("/proc/locks").ok()?, id)
 }

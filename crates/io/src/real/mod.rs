@@ -31,7 +31,7 @@ use crate::{AlignedBuf, Disk, DiskCounters, DiskError, DiskLock, File, OpenMode,
 use file::RealFile;
 use home::Home;
 use lock::LOCK_FILE;
-pub(crate) use lock::lock_in_time;
+pub(crate) use lock::{Holder, holder, lock_in_time};
 use uring::RingPool;
 
 /// How batches of reads and writes are done.

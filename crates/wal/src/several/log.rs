@@ -141,6 +141,7 @@ impl Log {
         let LogDevice::Nvm(nvm) = &options.device else { return Ok(()) };
         for log in (0..options.logs).map(LogId::new) {
             let nvm = nvm.of_log(log)?;
+            NvmRing::check_drain(&nvm)?;
             // An interrupted creation leaves a file of length zero.
             let is_there =
                 |path: &Path| path.metadata().is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0);

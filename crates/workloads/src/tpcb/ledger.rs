@@ -61,7 +61,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger, or makes a new one. A record that a kill cut off at its end is removed.
+    /// Opens the ledger, or makes a new one. A record that a kill cut off behind others is removed.
     ///
     /// # Errors
     /// [`Error::Ledger`] with what the system said, or if the file is something else than a ledger.

@@ -52,7 +52,7 @@
 //! [`crate::format::record`]). A valid record behind the end whose statement lies beyond the end
 //! proves damage, and the log refuses to open.
 
-use duramen_pmem::{Domain, DrainBy, Drained, Mode, Region, RegionOptions, drain_processors};
+use duramen_pmem::{Domain, DrainBy, Drained, Mode, Region, RegionOptions, Source, can_drain, drain_processors};
 use duramen_sync::{Arc, clock};
 use duramen_types::{BLOCK_SIZE, Lsn, crc32c, planted};
 
@@ -109,8 +109,23 @@ pub(crate) struct Found {
 }
 
 impl NvmRing {
+    /// Refuses memory behind volatile caches where processors cannot be drained: a straggler would
+    /// be waited for for ever.
+    pub(crate) fn check_drain(options: &NvmOptions) -> Result<()> {
+        let is_real = !matches!(options.source, Source::Simulated(_));
+        if !is_real || options.domain == Domain::DurableCache || can_drain(options.drain) {
+            return Ok(());
+        }
+        let reason = match options.drain {
+            DrainBy::Membarrier => "the system does not let this process use membarrier(2); choose another way",
+            DrainBy::Signal => "the program uses the signal SIGRTMIN+7 itself; choose another way",
+        };
+        Err(WalError::InvalidOption { option: "drain", reason: reason.to_owned() })
+    }
+
     /// Opens the region. `exists` says that it already belongs to a log.
     pub(crate) fn open(options: &NvmOptions, ring_bytes: usize, generation: u64, exists: bool) -> Result<Self> {
+        Self::check_drain(options)?;
         let region = Region::open(
             &options.source,
             &RegionOptions {
@@ -126,14 +141,6 @@ impl NvmRing {
             },
         )?;
         let streams = options.domain == Domain::VolatileCache;
-        // A straggler would never be drained.
-        if streams && drain_processors([&region], options.drain) == Drained::Unsupported {
-            let reason = match options.drain {
-                DrainBy::Membarrier => "the system does not let this process use membarrier(2); choose another way",
-                DrainBy::Signal => "the program uses the signal SIGRTMIN+7 itself; choose another way",
-            };
-            return Err(WalError::InvalidOption { option: "drain", reason: reason.to_owned() });
-        }
         Ok(Self { region: Arc::new(region), ring_bytes: ring_bytes as u64, streams, drain: options.drain, generation })
     }
 

@@ -27,7 +27,8 @@
 //! # Locks
 //! The thread that advances a round holds the lock of `rounds`, and acquires it while holding no
 //! other lock of the log. Inserting the sync record may wait for space in the ring of its log; the
-//! daemon of that log frees space without the lock of `rounds`. `waiters` is a leaf.
+//! daemon of that log frees space without the lock of `rounds`. Under `waiters` only the notifier's
+//! list is taken.
 
 use std::time::Duration;
 
