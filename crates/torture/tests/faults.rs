@@ -18,7 +18,7 @@ fn io_errors(third: usize) {
         println!("{}: {some}", workload.name());
         tally.add(some);
     }
-    tally.assert_clean(if is_long() { 40 } else { 20 });
+    tally.assert_clean(if is_long() { 40 } else { 8 });
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn restarts_after_dropped_data() {
         }
     }
     println!("restarts: {tally}");
-    tally.assert_clean(if is_long() { 50 } else { 25 });
+    tally.assert_clean(if is_long() { 50 } else { 8 });
 }
 
 fn damage(was_closed: bool) {
@@ -62,7 +62,7 @@ fn damage(was_closed: bool) {
     let budget = Budget::lasting(search_time(Duration::from_millis(1500)));
     let tally = corruption::sweep(seed, was_closed, Coverage::Sample(250), &budget, &mut |_, _| {});
     println!("damage: {tally}");
-    tally.assert_clean(if is_long() { 50 } else { 25 });
+    tally.assert_clean(if is_long() { 50 } else { 8 });
 }
 
 #[test]
@@ -100,5 +100,5 @@ fn misplaced_files_rings_and_pages() {
     let budget = Budget::lasting(search_time(Duration::from_millis(1500)));
     let tally = misplaced::sweep(seed, 10, 130, &budget, &mut |_, _| {});
     println!("misplaced: {tally}");
-    tally.assert_clean(if is_long() { 50 } else { 25 });
+    tally.assert_clean(if is_long() { 50 } else { 8 });
 }
