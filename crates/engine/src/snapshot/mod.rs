@@ -256,9 +256,9 @@ impl Snapshot {
     /// Returns a GSN such that the records of pages with lower ones need no look for versions.
     fn unchanged_below(&self) -> Gsn {
         let find = || {
+            let engine = self.engine();
             // A transaction is retired before it leaves the table, so one of them shows it.
-            let active = self.engine().txns.least_first();
-            self.engine().versions.unchanged_below(self.gsn(), active)
+            engine.versions.unchanged_below(self.gsn(), || engine.txns.least_first())
         };
         *self.0.unchanged_below.get_or_init(find)
     }

@@ -114,8 +114,11 @@ impl Space {
     ) -> Result<Taken<'p>, PoolError> {
         // Before the mutex under which a group is added: its holders are in a section.
         let _section = pool.enter();
-        let mut hint = self.hint.load(Ordering::Relaxed);
-        let (mut group, mut from) = bitmap::locate(PageId::new(hint));
+        let first = self.hint.load(Ordering::Relaxed);
+        let (mut group, mut from) = bitmap::locate(PageId::new(first));
+        // Where the search has moved the hint, until another thread moves it, for instance because
+        // a page below was freed; then that place is kept.
+        let mut hint = Some(first);
         let mut grown = 0;
         loop {
             if group >= self.groups() {
@@ -128,20 +131,20 @@ impl Space {
                     Purpose::Work => pool.reserve_page(PageId::new(page.get() + ROLLBACK_PAGES))?,
                     Purpose::Rollback => pool.reserve_page(page)?,
                 }
-                // The exchange fails if another thread has changed the hint, for instance because a
-                // page below was freed; then the hint is kept.
-                let _ = self.hint.compare_exchange(hint, page.get() + 1, Ordering::Relaxed, Ordering::Relaxed);
+                self.move_hint(hint, page.get() + 1);
                 return Ok(Taken { bitmap, bit, page, grown });
             }
             (group, from) = (group + 1, 0);
             // While no page of the full group can be freed: one that is freed behind the old hint
             // later must change the hint.
-            let next = bitmap::page_at(group, from).get();
-            if self.hint.compare_exchange(hint, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                hint = next;
-            }
+            hint = self.move_hint(hint, bitmap::page_at(group, from).get());
             drop(bitmap);
         }
+    }
+
+    /// Moves the hint if it is still at `from`; returns where it is then.
+    fn move_hint(&self, from: Option<u64>, to: u64) -> Option<u64> {
+        self.hint.compare_exchange(from?, to, Ordering::Relaxed, Ordering::Relaxed).ok().map(|_| to)
     }
 
     /// Creates the bitmap of `group`, unless another thread has; returns the bytes of log that this

@@ -209,10 +209,12 @@ impl Store {
             if let Some(last) = id.get().checked_sub(following).filter(|_| following > 0).map(PageId::new) {
                 // An earlier version of this program may have freed some of its pages, from the
                 // last one on.
-                let page = self.pool.shared(last)?;
-                if self.space.is_taken(&self.pool, last)? && is_link(&page, chain, place + following as usize) {
-                    extent = Extent { first: last, pages: following as u32 + 1 };
-                    next = PageId::new(u64_at(&page, NEXT));
+                if self.space.is_taken(&self.pool, last)? {
+                    let page = self.pool.shared(last)?;
+                    if is_link(&page, chain, place + following as usize) {
+                        extent = Extent { first: last, pages: following as u32 + 1 };
+                        next = PageId::new(u64_at(&page, NEXT));
+                    }
                 }
             }
             place += extent.pages as usize;

@@ -192,11 +192,15 @@ impl TxnTable {
         oldest
     }
 
-    /// Returns the GSN of the earliest first record among all transactions entered.
+    /// Returns the GSN of the earliest first record among all transactions entered. A transaction
+    /// that enters or leaves meanwhile may be missing.
     pub(crate) fn least_first(&self) -> Option<Gsn> {
         let mut least: Option<Gsn> = None;
         for slots in self.stripes.iter() {
-            for slot in slots.lock().iter() {
+            // Not under the mutex: in schemes without a log an announced insertion may wait for
+            // latches, and a holder of such a latch may be about to enter.
+            let slots: Vec<_> = slots.lock().clone();
+            for slot in slots {
                 let first = slot.entry().first;
                 if !first.is_zero() && least.is_none_or(|least| first < least) {
                     least = Some(first);
@@ -214,6 +218,10 @@ impl TxnTable {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use duramen_sync::clock::Instant;
+
     use super::*;
 
     fn at(lsn: u64) -> Recorded {
@@ -250,5 +258,32 @@ mod tests {
         txns.leave(&slots[0]);
         assert_eq!(txns.snapshot(), []);
         assert_eq!(txns.len(), 2);
+    }
+
+    /// The announced insertion waited for the latch of a transaction that could not enter.
+    #[test]
+    fn a_reader_of_first_records_keeps_nobody_from_entering() {
+        let txns = TxnTable::default();
+        let [one, other] = [(); 2].map(|()| Arc::new(TxnSlot::default()));
+        txns.enter(&one, TxnEntry::new(TxnId::new(1)));
+        one.inserting.store(true, Ordering::Release);
+        let has_entered = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| txns.least_first());
+            scope.spawn(|| {
+                // Ends the wait in any case.
+                let begun = Instant::now();
+                while !has_entered.load(Ordering::Acquire) && begun.elapsed() < Duration::from_secs(10) {
+                    std::thread::yield_now();
+                }
+                let in_time = has_entered.load(Ordering::Acquire);
+                one.inserting.store(false, Ordering::Release);
+                assert!(in_time, "the other transaction waits for the reader");
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            txns.enter(&other, TxnEntry::new(TxnId::new(2)));
+            has_entered.store(true, Ordering::Release);
+            assert_eq!(reader.join().unwrap(), None);
+        });
     }
 }

@@ -492,14 +492,14 @@ impl VersionStore {
     }
 
     /// Returns a GSN such that every page with a lower one has only records as they are at position
-    /// `at`, of an open snapshot. `active` is the least GSN of a first record among the
-    /// transactions in the transaction table, which the caller has read before.
-    pub(crate) fn unchanged_below(&self, at: Gsn, active: Option<Gsn>) -> Gsn {
+    /// `at`, of an open snapshot. `active` reads the least GSN of a first record among the
+    /// transactions in the transaction table; the call asks first of all.
+    pub(crate) fn unchanged_below(&self, at: Gsn, active: impl FnOnce() -> Option<Gsn>) -> Gsn {
         if !self.registry.order().is_of_gsns() {
             return Gsn::ZERO;
         }
         let next = Gsn::new(at.get().saturating_add(1));
-        let mut least = active.map_or(next, |active| active.min(next));
+        let mut least = active().map_or(next, |active| active.min(next));
         for stripe in self.retired.iter() {
             let stripe = stripe.lock();
             let invisible = stripe.queue.iter().map(|retired| &retired.cleanup).filter(|cleanup| cleanup.at > at);

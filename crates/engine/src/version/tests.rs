@@ -188,7 +188,7 @@ fn pages_that_are_older_than_all_unseen_transactions_need_no_look() {
     let (store, horizon) = store();
     horizon.store(50, Ordering::SeqCst);
     let snapshot = store.open();
-    let below = |active: Option<u64>| store.unchanged_below(snapshot.at(), active.map(Gsn::new)).get();
+    let below = |active: Option<u64>| store.unchanged_below(snapshot.at(), || active.map(Gsn::new)).get();
     assert_eq!((below(None), below(Some(40)), below(Some(90))), (51, 40, 51));
     let mut txn = TxnVersions::default();
     store.push(&mut txn, TABLE, b"a", Before::Absent, false);
@@ -209,7 +209,7 @@ fn an_order_of_its_own_counts_commits() {
     assert_eq!(store.open().at(), Gsn::new(2));
     assert_eq!(seen(&store, b"a", 0).0, Version::Absent);
     assert_eq!(seen(&store, b"a", 1), (PLAIN, b"one".to_vec()));
-    assert_eq!(store.unchanged_below(Gsn::new(2), None), Gsn::ZERO);
+    assert_eq!(store.unchanged_below(Gsn::new(2), || None), Gsn::ZERO);
 }
 
 /// What was kept when a snapshot is opened is found in the order of the commits, for any
