@@ -94,17 +94,17 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Returns the process that the system lists. One that it does not list may have ended.
+    /// Returns the process that the system lists. One that it does not list may have ended, too:
+    /// some systems list only those that run.
     pub(crate) fn listed(process: Option<u32>) -> Self {
-        Self { process, may_have_ended: process.is_none() }
+        Self { process, may_have_ended: process.is_none_or(has_ended) }
     }
 
-    /// Returns the process that the system lists, or the one that is named. The system lists no
-    /// process that has ended; if the named one has this process's number, it ran before, in
-    /// another container.
+    /// Returns the process that the system lists, or the one that is named. If that one has the
+    /// number of this process and is not listed, it ran before, in another container.
     pub(crate) fn of(listed: Option<u32>, named: impl FnOnce() -> Option<u32>) -> Self {
         if listed.is_some() {
-            return Self { process: listed, may_have_ended: false };
+            return Self::listed(listed);
         }
         let process = named();
         let may_have_ended = process.is_some_and(|process| process == std::process::id() || has_ended(process));
