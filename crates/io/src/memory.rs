@@ -23,7 +23,7 @@ use duramen_types::BLOCK_SIZE;
 use crate::checks::{assert_aligned, assert_directory_name, assert_name, assert_parts_aligned, directory_of};
 use crate::counters::Counters;
 use crate::disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
-use crate::real::{Holder, holder, lock_in_time};
+use crate::real::{Holder, lock_in_time};
 
 /// The file that a process locks when it has the directory for itself.
 const LOCK_FILE: &str = "lock";
@@ -291,7 +291,7 @@ impl Disk for MemoryDisk {
                 Err(fs::TryLockError::WouldBlock) => Ok(false),
                 Err(fs::TryLockError::Error(error)) => Err(error),
             };
-            let find_holder = || Holder::of(holder(&file), || Self::named(home));
+            let find_holder = || Holder::of(&file, || Self::named(home));
             match lock_in_time(attempt, find_holder).map_err(|error| self.fail("lock", name, &error))? {
                 Ok(()) => locked.push(file),
                 Err(holder) => return Err(Self::busy(home, holder)),

@@ -179,18 +179,25 @@ impl fmt::Display for Tally {
 pub struct Budget {
     deadline: Instant,
     most_failures: usize,
+    least_checks: u64,
 }
 
 impl Budget {
     /// Until `time` has passed or something has failed.
     pub fn lasting(time: Duration) -> Self {
-        Self { deadline: Instant::now() + time, most_failures: 1 }
+        Self { deadline: Instant::now() + time, most_failures: 1, least_checks: 0 }
     }
 
     /// Returns the same time, but until so many failures.
     #[must_use]
     pub fn with_failures(self, most_failures: usize) -> Self {
         Self { most_failures, ..self }
+    }
+
+    /// Returns the same, but on a busy machine also until so many checks.
+    #[must_use]
+    pub fn with_checks(self, least_checks: u64) -> Self {
+        Self { least_checks, ..self }
     }
 
     /// Returns the same number of failures, but from now on until `time` has passed.
@@ -201,7 +208,8 @@ impl Budget {
 
     /// Returns whether the suite should end.
     pub fn is_spent(&self, tally: &Tally) -> bool {
-        Instant::now() >= self.deadline || tally.failures.len() >= self.most_failures
+        let is_over = Instant::now() >= self.deadline && tally.checks >= self.least_checks;
+        is_over || tally.failures.len() >= self.most_failures
     }
 }
 

@@ -154,7 +154,9 @@ impl Restore {
         check_target(target)?;
         let _log = self.log.as_ref().map(|log| log.lock()).transpose()?;
         let manifest = Manifest::read(&*self.backup)?;
-        if let Some(archive) = self.archive.as_ref().filter(|archive| !archive.exists(LOG).unwrap_or(true)) {
+        if let Some(archive) = &self.archive
+            && !archive.exists(LOG)?
+        {
             let reason =
                 format!("it is no log archive, because it has no directory `{LOG}`: is its file system mounted?");
             return Err(Error::NotABackup { path: archive.location().into(), reason });

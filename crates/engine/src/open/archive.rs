@@ -44,17 +44,19 @@ pub(super) fn with_kept(disk: &dyn Disk, control: &Control, options: Options) ->
     if disk.forgets() {
         return Ok(options);
     }
-    let link = match (LINK.read(disk, control.database), &options.archive) {
-        (Ok(Some(link)), None) => link,
-        (Ok(Some(link)), Some(archive)) if archive.directory().is_some_and(|path| path == Path::new(&link.path)) => {
-            link
-        }
-        (Err(error), None) => return Err(error),
-        _ => return Ok(options),
+    let link = match LINK.read(disk, control.database) {
+        Ok(Some(link)) => link,
+        Ok(None) => return Ok(options),
+        // The archive that is named replaces what cannot be read.
+        Err(_) if options.archive.is_some() => return Ok(options),
+        Err(error) => return Err(error),
     };
+    let home = Path::new(&link.path);
+    if options.archive.as_ref().is_some_and(|archive| archive.directory().as_deref() != Some(home)) {
+        return Ok(options);
+    }
     // They were there before the database remembered the archive. In an empty directory, for
     // instance where a file system is not mounted, another archive would begin, after a gap.
-    let home = Path::new(&link.path);
     if !log_directories().take(control.logs.count.into()).all(|log| home.join(log).is_dir()) {
         return Err(invalid(format!(
             "the database keeps its log archive in `{}`, which is not there or empty: make that directory available \

@@ -221,6 +221,7 @@ mod tests {
     use std::time::Duration;
 
     use duramen_sync::clock::Instant;
+    use duramen_sync::thread;
 
     use super::*;
 
@@ -263,27 +264,29 @@ mod tests {
     /// The announced insertion waited for the latch of a transaction that could not enter.
     #[test]
     fn a_reader_of_first_records_keeps_nobody_from_entering() {
-        let txns = TxnTable::default();
+        let txns = Arc::new(TxnTable::default());
         let [one, other] = [(); 2].map(|()| Arc::new(TxnSlot::default()));
         txns.enter(&one, TxnEntry::new(TxnId::new(1)));
         one.inserting.store(true, Ordering::Release);
-        let has_entered = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let reader = scope.spawn(|| txns.least_first());
-            scope.spawn(|| {
-                // Ends the wait in any case.
-                let begun = Instant::now();
-                while !has_entered.load(Ordering::Acquire) && begun.elapsed() < Duration::from_secs(10) {
-                    std::thread::yield_now();
-                }
-                let in_time = has_entered.load(Ordering::Acquire);
-                one.inserting.store(false, Ordering::Release);
-                assert!(in_time, "the other transaction waits for the reader");
-            });
-            std::thread::sleep(Duration::from_millis(20));
-            txns.enter(&other, TxnEntry::new(TxnId::new(2)));
-            has_entered.store(true, Ordering::Release);
-            assert_eq!(reader.join().unwrap(), None);
+        let shared = Arc::clone(&txns);
+        let reader = thread::spawn("reader", move || shared.least_first()).unwrap();
+        let (inserting, has_entered) = (Arc::clone(&one), Arc::new(AtomicBool::new(false)));
+        let entered = Arc::clone(&has_entered);
+        let inserter = thread::spawn("inserter", move || {
+            // The insertion ends in any case.
+            let begun = Instant::now();
+            while !entered.load(Ordering::Acquire) && begun.elapsed() < Duration::from_secs(10) {
+                thread::yield_now();
+            }
+            let in_time = entered.load(Ordering::Acquire);
+            inserting.inserting.store(false, Ordering::Release);
+            in_time
         });
+        // So that the reader waits for the insertion.
+        thread::sleep(Duration::from_millis(20));
+        txns.enter(&other, TxnEntry::new(TxnId::new(2)));
+        has_entered.store(true, Ordering::Release);
+        assert!(inserter.unwrap().join().unwrap(), "the other transaction waits for the reader");
+        assert_eq!(reader.join().unwrap(), None);
     }
 }

@@ -1,5 +1,4 @@
 //! An archived database under load, and the databases restored from it.
-#![allow(dead_code, reason = "each suite includes this file and uses its part")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -9,6 +9,7 @@ use duramen_sync::Arc;
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_types::BLOCK_SIZE;
 
+use super::holder::{Holder, lock_in_time};
 use super::home::moved;
 use super::sys::{self, Durability, Ended};
 use super::uring::Failed;
@@ -219,8 +220,8 @@ impl File for RealFile {
     }
 
     fn lock(&self) -> Result<()> {
-        let find_holder = || lock::Holder::listed(lock::holder(&self.file));
-        match lock::lock_in_time(|| lock::try_lock(&self.file), find_holder) {
+        let find_holder = || Holder::listed(&self.file);
+        match lock_in_time(|| lock::try_lock(&self.file), find_holder) {
             Ok(Ok(())) => {
                 self.is_locked.store(true, Ordering::Relaxed);
                 Ok(())

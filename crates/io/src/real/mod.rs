@@ -9,6 +9,7 @@
 //! ([`home`]): files that are put in their place are never touched.
 
 mod file;
+mod holder;
 mod home;
 mod lock;
 mod names;
@@ -29,9 +30,9 @@ use crate::checks::{assert_directory_name, assert_name, directory_of};
 use crate::counters::Counters;
 use crate::{AlignedBuf, Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 use file::RealFile;
+pub(crate) use holder::{Holder, lock_in_time};
 use home::Home;
 use lock::LOCK_FILE;
-pub(crate) use lock::{Holder, holder, lock_in_time};
 use uring::RingPool;
 
 /// How batches of reads and writes are done.

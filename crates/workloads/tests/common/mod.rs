@@ -1,7 +1,5 @@
 //! What the tests of all workloads share.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 use std::time::Duration;
 
 use duramen::{Db, Options, Txn};
