@@ -119,6 +119,11 @@ impl<'a> Context<'a> {
         self.step.total = total as u64;
     }
 
+    /// Announces so many measurements besides those that were announced before.
+    pub(crate) fn expect_more(&mut self, number: usize) {
+        self.step.total += number as u64;
+    }
+
     /// Announces the next step, before any measurement.
     pub(crate) fn prepare(&mut self, what: &str) {
         what.clone_into(&mut self.step.next);

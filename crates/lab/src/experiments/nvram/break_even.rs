@@ -3,7 +3,7 @@
 use super::measure::{SETTINGS, curves, near_instant, points};
 use super::verdicts::{self, Row, break_even};
 use super::world::World;
-use crate::contender::{GROUP_COMMIT, IN_PLACE, IN_PLACE_FEWEST};
+use crate::contender::{IN_PLACE, IN_PLACE_FEWEST};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
 use crate::figure::{Axis, Figure, Series, Shape};
@@ -38,7 +38,7 @@ impl Experiment for BreakEven {
         let id = self.0.id("P7", "P7m");
         let ground = self.0.ground(context);
         let barriers = context.pick(BARRIERS, &[0.0, 1.0, 5.0, 25.0], &[0.0, 25.0]);
-        let points = points(ground.rounds(), 4, barriers) + ground.dirty_pages().len();
+        let points = points(ground.rounds(), 3, barriers) + ground.dirty_pages().len();
         context.expect(WORKLOADS.iter().map(|(_, single, mix)| if single == mix { points } else { 2 * points }).sum());
         let (mut setting, mut figures) = (ground.setting(), Vec::new());
         setting.push(SETTINGS.to_owned());
@@ -50,16 +50,14 @@ impl Experiment for BreakEven {
                 let site = ground.site(workload)?;
                 let (tuned, what) = near_instant(context, (workload, &*site), ground.dirty_pages())?;
                 setting.push(what);
-                let contenders = [tuned, IN_PLACE, IN_PLACE_FEWEST, GROUP_COMMIT];
+                let contenders = [tuned, IN_PLACE, IN_PLACE_FEWEST];
                 let series = curves(context, (workload, &*site), ground.rounds(), &contenders, barriers)?;
                 context.prepare("auditing");
                 site.audit()?;
                 found.push(break_even(&series[1], &series[0]));
                 setting.push(format!(
-                    "{workload}: with the fewest barriers the break-even is at {:.2} us. In-Place with the paper's is \
-                     ahead of Group Commit up to {:.2} us.",
-                    break_even(&series[2], &series[0]),
-                    break_even(&series[1], &series[3])
+                    "{workload}: with the fewest barriers the break-even is at {:.2} us.",
+                    break_even(&series[2], &series[0])
                 ));
                 figures.push(Figure {
                     name: format!("{id}-{}", workload.replace(':', "-")),

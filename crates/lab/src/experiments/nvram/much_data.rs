@@ -9,7 +9,7 @@ use super::ground::Ground;
 use super::measure::{SETTINGS, curves, near_instant, points};
 use super::native::Native;
 use super::verdicts;
-use crate::contender::{GROUP_COMMIT, GROUP_COMMIT_FEWEST, IN_PLACE, IN_PLACE_FEWEST};
+use crate::contender::{GROUP_COMMIT_FEWEST, IN_PLACE_FEWEST};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings};
 
@@ -37,7 +37,7 @@ impl Experiment for MuchData {
 
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let ground = Native::with_much_data(context);
-        let steps = ground.dirty_pages().len() + points(ground.rounds(), 5, BARRIERS);
+        let steps = ground.dirty_pages().len() + points(ground.rounds(), 3, BARRIERS);
         context.expect(WORKLOADS.len() * steps);
         let (mut setting, mut figures, mut checks) = (ground.setting(), Vec::new(), Vec::new());
         setting.push(SETTINGS.to_owned());
@@ -46,17 +46,11 @@ impl Experiment for MuchData {
             let site = ground.site(workload)?;
             let (tuned, what) = near_instant(context, (workload, &*site), ground.dirty_pages())?;
             setting.push(what);
-            let contenders = [tuned, IN_PLACE_FEWEST, IN_PLACE, GROUP_COMMIT_FEWEST, GROUP_COMMIT];
+            let contenders = [tuned, IN_PLACE_FEWEST, GROUP_COMMIT_FEWEST];
             let series = curves(context, (workload, &*site), ground.rounds(), &contenders, BARRIERS)?;
             context.prepare("auditing");
             site.audit()?;
             checks.extend(verdicts::with_fewest_barriers(workload, &series));
-            setting.push(format!(
-                "{workload}: with the paper's barriers, In-Place has {:.2} and Group Commit {:.2} times the throughput \
-                 of Disk-Replacement at 0 us.",
-                verdicts::ratio_at_zero(&series, IN_PLACE.name),
-                verdicts::ratio_at_zero(&series, GROUP_COMMIT.name)
-            ));
             figures.push(figure("P5g", workload, series));
         }
         Ok(Findings { setting, figures, checks })

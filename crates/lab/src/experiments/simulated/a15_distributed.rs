@@ -6,11 +6,12 @@ use duramen::{CommitMode, InsertDesign, Partition};
 
 use super::curves::{Curves, Sweep};
 use super::engine::{Measured, setting};
-use super::machines::{FOUR_SOCKETS, XEON};
+use super::machines::{FOUR_SOCKETS, Machine, XEON};
 use super::setup::{Bench, Setup};
 use crate::bounds::{Bound, Check};
 use crate::error::Result;
 use crate::experiment::{About, Context, Experiment, Findings, SIMULATED};
+use crate::with_work;
 
 /// What several logs cost.
 pub(crate) struct Distributed;
@@ -30,6 +31,12 @@ const WORKLOADS: [(&str, [[&str; 2]; 2]); 2] = [
     ("tatp:get-subscriber", [["0.07", "no figure"], ["0.01", "no figure"]]),
 ];
 
+/// In the controlled runs: a machine, its threads, and the work that a transaction of TATP has
+/// besides its own.
+const MORE_WORK: [(Machine, &[u32], Duration); 2] =
+    [(FOUR_SOCKETS, &[256], Duration::from_micros(900)), (XEON, &[24], Duration::from_micros(65))];
+const WITH_MORE_WORK: &str = "with the paper's work in each transaction";
+
 impl Experiment for Distributed {
     fn about(&self) -> About {
         About {
@@ -45,8 +52,10 @@ impl Experiment for Distributed {
 
     fn difference(&self) -> Option<&'static str> {
         Some(
-            "four logs carry more than one here, not less; what one log lacks with so few threads was not examined \
-             further. GetSubscriberData only reads, and there they cost nothing",
+            "with few threads four logs carry more than one here, not less, as transactions take a tenth of the \
+             paper's time and the log has ten times as much to do. With the paper's work in each transaction the \
+             throughput is within a tenth of the paper's, and four logs make a difference of less than 4 %, which is \
+             about the noise of so few transactions. GetSubscriberData only reads, and there they cost nothing",
         )
     }
 
@@ -68,10 +77,19 @@ impl Experiment for Distributed {
                 sweeps.push((Sweep { bench, threads }, paper));
             }
         }
+        for (at, (machine, threads, more_work)) in MORE_WORK.into_iter().enumerate() {
+            let [(Sweep { bench, .. }, _), ..] = sweeps[..] else { break };
+            if machines.contains(&machine) {
+                // As many transactions as without.
+                let time = bench.time * context.pick(5, 1, 1);
+                let bench = Bench { machine, time, more_work, ..bench };
+                sweeps.push((Sweep { bench, threads }, WORKLOADS[0].1[at]));
+            }
+        }
         context.expect(sweeps.iter().map(|(sweep, _)| sweep.threads.len() * SETUPS.len()).sum());
         let (mut figures, mut checks) = (Vec::new(), Vec::new());
         for (sweep, paper) in &sweeps {
-            let Bench { machine, workload, .. } = sweep.bench;
+            let Bench { machine, workload, more_work, .. } = sweep.bench;
             let curves = sweep.measure(context, &SETUPS)?;
             // With more threads than these the log is the bottleneck, and several logs gain.
             let is_free = |(_, measured): &(u32, Measured)| measured.shares.log_contention < 0.05;
@@ -81,18 +99,28 @@ impl Experiment for Distributed {
                 let cost = 1.0 - throughput(at) / throughput(0);
                 let (title, name, threads) = (machine.title, SETUPS[at].name, threads.unwrap_or(0));
                 let what = format!("{workload}, {title}: cost of {name}, {threads} threads");
-                checks.push(Check::new(what, *paper, cost, Bound::Within(0.0, 0.2)));
+                let check = Check::new(what, *paper, cost, Bound::Within(0.0, 0.2));
+                checks.push(if more_work.is_zero() { check } else { check.under(WITH_MORE_WORK) });
             }
             figures.extend(draw(&curves, sweep));
         }
-        let settings = sweeps.iter().map(|(sweep, _)| setting(&sweep.bench));
-        let own = "The buffer is `hybrid`, the log device takes 100 us, commits are pipelined; four logs \
-            share sync records.";
-        Ok(Findings { setting: std::iter::once(own.to_owned()).chain(settings).collect(), figures, checks })
+        let mut settings = vec![
+            "The buffer is `hybrid`, the log device takes 100 us, commits are pipelined; four logs share sync records."
+                .to_owned(),
+        ];
+        settings.extend(sweeps.iter().map(|(sweep, _)| setting(&sweep.bench)));
+        settings.push(with_work::control("900 us (Niagara) or 65 us (Xeon)"));
+        settings.push(
+            "In the paper, TATP has 256,000 transactions/s on the Niagaras and 326,000 on the Xeons. With 256 and 24 \
+             threads, one takes 1,000 and 74 us; here it takes some 100 and 8 us."
+                .to_owned(),
+        );
+        Ok(Findings { setting: settings, figures, checks })
     }
 }
 
 fn draw(curves: &Curves<'_>, Sweep { bench, .. }: &Sweep) -> Vec<crate::figure::Figure> {
-    let name = format!("A15m-{}-{}", bench.machine.name, bench.workload.replace(':', "-"));
-    vec![curves.throughput(&name, &format!("{}, {}", bench.workload, bench.machine.title))]
+    let (suffix, what) = if bench.more_work.is_zero() { ("", "") } else { ("-more-work", ", more work") };
+    let name = format!("A15m-{}-{}{suffix}", bench.machine.name, bench.workload.replace(':', "-"));
+    vec![curves.throughput(&name, &format!("{}, {}{what}", bench.workload, bench.machine.title))]
 }

@@ -45,6 +45,14 @@ pub(super) const FOUR_SOCKETS: Machine =
 /// That of the paper on logging in persistent memory: four sockets of six cores, 48 contexts.
 pub(super) const XEON: Machine = Machine { name: "xeon-e7-4807", title: "four Xeon E7-4807", sockets: 4, ..NIAGARA };
 
+/// The same, with memory that the log of 24 threads fills, if it all goes to one node.
+pub(super) const XEON_NARROW: Machine = Machine {
+    suffix: "-memory",
+    title: "four Xeon E7-4807, memory of 0.5 GB/s",
+    memory_bandwidth: NonZeroU64::new(500_000_000),
+    ..XEON
+};
+
 /// A machine of today, which no paper has: 256 contexts on two sockets.
 pub(super) const SERVER: Machine =
     Machine { name: "server-2x64", suffix: "-server", title: "2 x 64 cores of today", sockets: 2, ..NIAGARA };
