@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use duramen_sync::{Arc, Condvar, Mutex, thread};
 
@@ -75,7 +76,8 @@ impl Workers {
         loop {
             if let Some(job) = queue.jobs.pop_front() {
                 drop(queue);
-                job();
+                // It catches the panics of its work; here may panic what the work has left.
+                let _ = catch_unwind(AssertUnwindSafe(job));
                 queue = self.queue.lock();
             } else if queue.is_closed {
                 return;

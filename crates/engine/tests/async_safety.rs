@@ -325,3 +325,56 @@ fn locked_records_are_skipped_and_returned_ones_are_locked() {
         assert!(matches!(refused.join().unwrap(), Error::LockTimeout { .. }));
     });
 }
+
+/// A panic in what the work had returned, or in waking the task, took the thread: after as many of
+/// them as there are threads, nothing ran any more.
+#[test]
+fn a_panic_in_an_outcome_costs_no_thread() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("when the outcome is dropped");
+        }
+    }
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), Options { run_async_threads: 1, ..small() }).unwrap();
+    let table = db.create_table("t").unwrap();
+    for _ in 0..3 {
+        let gate = Arc::new(std::sync::Barrier::new(2));
+        let inside = Arc::clone(&gate);
+        let running = db.run_async(move |_| {
+            inside.wait();
+            Ok(Bomb)
+        });
+        // Nobody takes the outcome.
+        drop(running);
+        gate.wait();
+        let put = table.clone();
+        block_on(db.run_async(move |txn| txn.put(&put, b"key", b"value"))).unwrap();
+    }
+    db.close().unwrap();
+}
+
+/// A thread that unwinds rolls its transaction back, for which it may have to harden the log. The
+/// log took that for a panic of its own and stopped.
+#[test]
+fn a_panic_in_a_long_transaction_stops_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), Options { pool_bytes: 512 << 10, ..small() }).unwrap();
+    let table = db.create_table("t").unwrap();
+    for round in 0..5_u32 {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            db.run(|txn| -> duramen::Result<()> {
+                for row in 0..2_000_u32 {
+                    txn.put(&table, &row.wrapping_mul(0x9E37_79B9).to_be_bytes(), &[round as u8; 400])?;
+                }
+                panic!("in the closure");
+            })
+        }));
+        assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"in the closure"));
+        db.run(|txn| txn.put(&table, b"after", &round.to_be_bytes())).unwrap();
+    }
+    assert_eq!(db.begin().scan(&table, ..).count(), 1);
+    assert!(db.check().unwrap().is_ok());
+    db.close().unwrap();
+}

@@ -135,7 +135,7 @@ fn contend(threads: u64, keys: Keys, retry: Retry, time: Duration, least: u64) -
 fn threads_that_run_again_at_once_make_progress() {
     for (threads, keys) in [(2, Keys::End), (3, Keys::Ranges), (4, Keys::End), (6, Keys::Ranges), (32, Keys::End)] {
         for retry in [Retry::AtOnce, Retry::AtOnceMeeting, Retry::Run] {
-            let outcome = contend(threads, keys, retry, Duration::from_millis(200), 50);
+            let outcome = contend(threads, keys, retry, Duration::from_millis(100), 50);
             let (per_second, deadlocks) = (outcome.per_second(), outcome.deadlocks);
             println!("{threads} threads, {keys:?}, {retry:?}: {per_second:.0} commits/s, {deadlocks} deadlocks");
             // Counts attempts, because a busy machine preempts a thread at each step. There were

@@ -147,6 +147,24 @@ fn an_older_page_is_refused() {
     }
 }
 
+/// A backup of it was made, and the database restored from it served the older page.
+#[test]
+fn an_older_page_is_not_backed_up() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    put(home.path(), 0..1_000, 1);
+    let before = std::fs::read(&data).unwrap();
+    put(home.path(), 0..1_000, 2);
+    let mut after = std::fs::read(&data).unwrap();
+    let leaf = (3..).find(|page| after[page * PAGE + 4] == 2 && before[page * PAGE + 4] == 2).unwrap();
+    after[leaf * PAGE..][..PAGE].copy_from_slice(&before[leaf * PAGE..][..PAGE]);
+    std::fs::write(&data, after).unwrap();
+    let (backup, db) = (tempfile::tempdir().unwrap(), Db::open(home.path(), options(false)).unwrap());
+    let error = db.backup(backup.path(), |_| {}).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt { page: Some(page), .. } if page.get() == leaf as u64), "{error}");
+    assert!(error.to_string().contains("older version"), "{error}");
+}
+
 /// The same operations made this page in another database: only its values were wrong.
 #[test]
 fn a_page_of_another_database_is_refused() {

@@ -63,7 +63,7 @@ impl NvmBed {
         let this = Self { bed: Bed::new(job.sizes.pool)?, contender, job };
         let rig = this.open(contender, CommitMode::Pipelined, Duration::ZERO)?;
         rig.disk.set_timing(&Timing::NONE);
-        job.on(&rig.db)?.load(&rig.db, &mut |_| {})?;
+        rig.workload.load(&rig.db, &mut |_| {})?;
         rig.db.close()?;
         Ok(this)
     }
@@ -75,8 +75,9 @@ impl NvmBed {
         let disk = NvmDisk::new(Arc::new(real));
         let options = contender.options(self.job.sizes, commit, contender.timing(barrier), &self.heap());
         let db = Db::open_on(disk.handle(), options)?;
+        let workload = self.job.on(&db)?;
         disk.set_timing(&contender.timing(barrier));
-        Ok(NvmRig { db, disk, job: self.job })
+        Ok(NvmRig { db, disk, workload, fill: self.job.sizes.fill })
     }
 
     fn heap(&self) -> PathBuf {
@@ -125,7 +126,7 @@ impl NvmBed {
     /// Opens the database once more and audits it.
     pub(crate) fn audit(&self) -> Result<()> {
         let rig = self.open(self.contender, CommitMode::Elr, Duration::ZERO)?;
-        let report = self.job.on(&rig.db)?.audit(&rig.db)?;
+        let report = rig.workload.audit(&rig.db)?;
         rig.close()?;
         if report.is_ok() { Ok(()) } else { Err(Error::Audit(format!("{}: {report}", self.contender.name))) }
     }
@@ -136,19 +137,21 @@ impl NvmBed {
 pub(crate) struct NvmRig {
     db: Db,
     disk: NvmDisk,
-    job: Job,
+    /// It may count rows when it is first used.
+    workload: Box<dyn Workload<Db>>,
+    fill: Duration,
 }
 
 impl NvmRig {
     /// Runs the workload until the pool holds nearly all pages that it uses.
     fn fill_pool(&self, clients: Clients) -> Result<()> {
-        run(&self.db, &*self.job.on(&self.db)?, &clients.run(self.job.sizes.fill, 3), &mut |_| {})?;
+        run(&self.db, &*self.workload, &clients.run(self.fill, 3), &mut |_| {})?;
         Ok(())
     }
 
     /// Runs the workload, after a warm-up, for so long.
     pub(crate) fn measure(&self, clients: Clients, time: Duration) -> Result<Measured> {
-        measure(&self.db, &self.disk, &*self.job.on(&self.db)?, clients, time)
+        measure(&self.db, &self.disk, &*self.workload, clients, time)
     }
 
     /// Returns the database.

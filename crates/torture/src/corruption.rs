@@ -236,7 +236,10 @@ pub fn sweep(
         }
     };
     let mut rng = Rng::new(seed ^ 4);
-    let whole_files = specimen.file_damages();
+    let mut whole_files = specimen.file_damages();
+    if coverage != Coverage::All {
+        rng.shuffle(&mut whole_files);
+    }
     let flips: Box<dyn Iterator<Item = Damage>> = match coverage {
         Coverage::Sample(count) => Box::new((0..count).map_while(|_| specimen.random_flip(&mut rng))),
         // One bit of every byte: which one, changes from byte to byte.
@@ -249,7 +252,7 @@ pub fn sweep(
             Coverage::Sample(count) => count,
             Coverage::All => specimen.files().iter().map(|(_, len)| *len as usize).sum(),
         };
-    for damage in whole_files.into_iter().chain(flips) {
+    for damage in alternating(whole_files.into_iter(), flips) {
         if budget.is_spent(&tally) {
             break;
         }
@@ -261,4 +264,14 @@ pub fn sweep(
         progress(&tally, total);
     }
     tally
+}
+
+/// Returns the items of both, one of each in turn while both last: a sample that ends early has
+/// some of both.
+fn alternating<T>(mut one: impl Iterator<Item = T>, mut other: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let mut is_first = false;
+    std::iter::from_fn(move || {
+        is_first = !is_first;
+        if is_first { one.next().or_else(|| other.next()) } else { other.next().or_else(|| one.next()) }
+    })
 }

@@ -14,7 +14,7 @@ use crate::client::{Client, Stop};
 use crate::harness::{Budget, Coverage, Phase, Tally, guarded};
 use crate::model::Model;
 use crate::step::Step;
-use crate::world::{LogEnd, World};
+use crate::world::{LogEnd, Operations, World};
 use duramen_test_support::Rng;
 
 /// Longest time that a run, or a sampled crash point, may take.
@@ -49,6 +49,8 @@ pub struct Thoroughness {
     pub points: Coverage,
     /// Images drawn at random for each crash point, besides the fixed ones.
     pub random_images: usize,
+    /// Images of each crash point on which the workload goes on, and crashes again.
+    pub continued: Coverage,
     /// Crash points within the recovery from an image (of one image for each crash point).
     pub recovery_points: Coverage,
     /// The longest time that one crash point with all its images may take.
@@ -62,6 +64,7 @@ impl Thoroughness {
     pub const ALL: Self = Self {
         points: Coverage::All,
         random_images: 6,
+        continued: Coverage::All,
         recovery_points: Coverage::All,
         limit: Duration::from_secs(600),
         log: LogEnd::Files,
@@ -70,6 +73,7 @@ impl Thoroughness {
     pub const SAMPLE: Self = Self {
         points: Coverage::Sample(60),
         random_images: 2,
+        continued: Coverage::Sample(1),
         recovery_points: Coverage::Sample(2),
         limit: LIMIT,
         log: LogEnd::Files,
@@ -226,6 +230,7 @@ fn point(
         chosen = vec![image];
     }
     let recovery_from = rng.within(0..chosen.len());
+    let continued = thoroughness.continued.choose(chosen.len(), &mut rng);
     let options = workload.later_options(seed);
     let mut checks = 0;
     for (number, image) in chosen.into_iter().enumerate() {
@@ -235,8 +240,10 @@ fn point(
             let world = crashed.world.crash_image(&image.0);
             let (db, model) = open_in(&world, &options, &crashed.candidates)?;
             checks += 1;
-            phase.enter(format!("[{repeat}] continuing, crashing again"));
-            checks += work_on(workload, db, &world, &options, model, seed ^ op)?;
+            if continued.contains(&number) {
+                phase.enter(format!("[{repeat}] continuing, crashing again"));
+                checks += work_on(workload, db, &world, &options, model, seed ^ op)?;
+            }
         }
         if only.recovery.is_some() || number == recovery_from {
             checks += crash_recovery(&crashed, image, &options, thoroughness, only, &mut rng, (phase, &repeat))?;
@@ -282,10 +289,9 @@ fn crash_recovery(
     phase.enter(format!("[{repeat}] counting the operations of recovery"));
     let counted = crashed.world.crash_image(&image.0);
     drop(open_in(&counted, options, &crashed.candidates)?);
-    let operations = usize::try_from(counted.operations()).expect("recoveries are short");
     let points = match only.recovery {
         Some((op, _)) => vec![op],
-        None => thoroughness.recovery_points.choose(operations, rng).into_iter().map(|op| op as u64).collect(),
+        None => counted.operations().choose(thoroughness.recovery_points, rng),
     };
     let mut checks = 0;
     for op in points {
@@ -293,9 +299,17 @@ fn crash_recovery(
         let world = crashed.world.crash_image(&image.0);
         let disk = &world.disk;
         world.crash_at(op);
-        match Db::open_on(Arc::new(disk.clone()), world.options(options)) {
-            // The database may be open before redo is done; its contents are compared once it is.
-            Ok(db) => drop(Model::read_from(&db)),
+        let mut candidates = crashed.candidates.clone();
+        match Db::open_on(Arc::new(disk.clone()), world.options(options)).and_then(|db| Model::read_from(&db)) {
+            // What was read before the power went off is durable.
+            Ok(found) if disk.crashed_in().is_none() => {
+                if !candidates.contains(&found) {
+                    let differences = candidates.iter().filter_map(|model| model.difference(&found));
+                    return Err(format!("wrong contents: {}", differences.collect::<Vec<_>>().join("; or else ")));
+                }
+                candidates = vec![found];
+            }
+            Ok(_) => {}
             Err(error) if disk.crashed_in().is_some() && is_disk_failure(&error) => {}
             Err(error) => return Err(format!("a dead disk is reported as: {error}")),
         }
@@ -306,19 +320,19 @@ fn crash_recovery(
         }
         for image in chosen {
             phase.enter(format!("[{repeat} --recovery-op {op} --recovery-image {image}] reopening"));
-            open_in(&world.crash_image(&image.0), options, &crashed.candidates)?;
+            open_in(&world.crash_image(&image.0), options, &candidates)?;
             checks += 1;
         }
     }
     Ok(checks)
 }
 
-/// Returns the number of operations of a run without a crash. The background threads of the engine
-/// make it vary a little.
+/// Returns the operations of a run without a crash. The background threads of the engine
+/// make them vary a little.
 ///
 /// # Errors
 /// The run itself is wrong.
-pub fn count_operations(workload: &'static dyn CrashWorkload, seed: u64, log: LogEnd) -> Result<u64, String> {
+pub fn count_operations(workload: &'static dyn CrashWorkload, seed: u64, log: LogEnd) -> Result<Operations, String> {
     guarded(LIMIT, move |phase| {
         phase.enter(format!("[workload {}{} seed {seed}] running without a crash", workload.name(), log.argument()));
         let options = workload.options(seed);
@@ -363,18 +377,18 @@ pub fn sweep(
 ) -> Tally {
     let mut tally = Tally::default();
     let operations = match count_operations(workload, seed, thoroughness.log) {
-        Ok(operations) => usize::try_from(operations).expect("runs are short"),
+        Ok(operations) => operations,
         Err(failure) => {
             tally.failures.push(failure);
             return tally;
         }
     };
-    let points = thoroughness.points.choose(operations, &mut Rng::new(seed ^ 1));
-    for op in &points {
+    let points = operations.choose(thoroughness.points, &mut Rng::new(seed ^ 1));
+    for &op in &points {
         if tally.points > 0 && budget.is_spent(&tally) {
             break;
         }
-        tally.add(Tally::of(try_point(workload, seed, *op as u64, thoroughness, Only::default())));
+        tally.add(Tally::of(try_point(workload, seed, op, thoroughness, Only::default())));
         progress(&tally, points.len());
     }
     tally

@@ -455,7 +455,7 @@ fn case_of(faults: &[(&str, Fault)], point: usize) -> Case {
 /// Returns the number of disk operations of a run, or the failure of the run.
 fn operations_of(workload: &'static dyn CrashWorkload, seed: u64) -> Result<usize, Tally> {
     match crate::crash::count_operations(workload, seed, crate::world::LogEnd::Files) {
-        Ok(operations) => Ok(usize::try_from(operations).expect("runs are short")),
+        Ok(operations) => Ok(usize::try_from(operations.end()).expect("runs are short")),
         Err(failure) => Err(Tally { failures: vec![failure], ..Tally::default() }),
     }
 }

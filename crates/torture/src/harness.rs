@@ -177,6 +177,7 @@ impl fmt::Display for Tally {
 /// How long a suite goes on.
 #[derive(Clone, Debug)]
 pub struct Budget {
+    whole: Duration,
     deadline: Instant,
     most_failures: usize,
     least_checks: u64,
@@ -185,7 +186,7 @@ pub struct Budget {
 impl Budget {
     /// Until `time` has passed or something has failed.
     pub fn lasting(time: Duration) -> Self {
-        Self { deadline: Instant::now() + time, most_failures: 1, least_checks: 0 }
+        Self { whole: time, deadline: Instant::now() + time, most_failures: 1, least_checks: 0 }
     }
 
     /// Returns the same time, but until so many failures.
@@ -203,7 +204,12 @@ impl Budget {
     /// Returns the same number of failures, but from now on until `time` has passed.
     #[must_use]
     pub fn another(&self, time: Duration) -> Self {
-        Self { deadline: Instant::now() + time, ..*self }
+        Self { whole: time, deadline: Instant::now() + time, ..*self }
+    }
+
+    /// Returns the time that it lasts from its beginning on.
+    pub fn whole(&self) -> Duration {
+        self.whole
     }
 
     /// Returns whether the suite should end.

@@ -229,22 +229,21 @@ fn attempt(suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
             let thoroughness = Thoroughness {
                 points: Coverage::Sample(12),
                 random_images: 4,
+                continued: Coverage::All,
                 recovery_points: Coverage::Sample(1),
                 limit: Duration::from_secs(20),
                 log,
             };
             // Counted without the bug, which may break the run itself.
             let operations = match count_operations(workload, seed, log) {
-                Ok(operations) => operations as usize,
+                Ok(operations) => operations,
                 Err(unrelated) => {
                     hunted.unrelated.push(unrelated);
                     return None;
                 }
             };
-            let points = thoroughness.points.choose(operations, &mut Rng::new(seed));
-            points
-                .into_iter()
-                .find_map(|op| try_one(&|| try_point(workload, seed, op as u64, thoroughness, Only::default())))
+            let points = operations.choose(thoroughness.points, &mut Rng::new(seed));
+            points.into_iter().find_map(|op| try_one(&|| try_point(workload, seed, op, thoroughness, Only::default())))
         }
         Suite::FlipsOfClosed | Suite::FlipsOfLog => {
             let specimen = match Specimen::make(seed, suite == Suite::FlipsOfClosed) {

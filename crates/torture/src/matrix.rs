@@ -60,7 +60,7 @@ impl Combination {
                 // Short, because users copy it into commands.
                 let seed = self.variant.seed(rng.bits() % 1_000_000_000);
                 let situation = Situation { seed, step: Variant::all().len(), log: self.log, extent };
-                let turn = if all { budget.clone() } else { budget.another(TURN) };
+                let turn = if all { budget.clone() } else { budget.another(TURN.min(budget.whole())) };
                 let before = sum.clone();
                 let tally = part.run(&situation, &turn, &mut |tally, total| {
                     let mut so_far = before.clone();

@@ -98,10 +98,10 @@ pub fn crashes(workloads: &[&'static dyn CrashWorkload], op: Option<u64>, only: 
     let points = Coverage::Sample(1000);
     let thoroughness = move |extent| match extent {
         Extent::All => Thoroughness::ALL,
-        Extent::Points => Thoroughness { points: Coverage::All, ..Thoroughness::SAMPLE },
+        Extent::Points => Thoroughness { points: Coverage::All, continued: Coverage::All, ..Thoroughness::SAMPLE },
         Extent::Sample => {
             let recovery_points = Coverage::Sample(6);
-            Thoroughness { points, random_images: 4, recovery_points, ..Thoroughness::SAMPLE }
+            Thoroughness { points, random_images: 4, recovery_points, continued: Coverage::All, ..Thoroughness::SAMPLE }
         }
         Extent::Brief => Thoroughness { points, ..Thoroughness::SAMPLE },
     };

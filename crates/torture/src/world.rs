@@ -15,6 +15,7 @@ use duramen_sync::Arc;
 use duramen_types::{BLOCK_SIZE, PAGE_SIZE};
 
 use crate::client::OnError;
+use crate::harness::Coverage;
 use duramen_test_support::Rng;
 
 /// Where the end of the log is kept, or what there is instead of a log.
@@ -231,6 +232,41 @@ impl FromStr for LogEnd {
     }
 }
 
+/// How many operations each device of a world has done, in the order in which [`World::crash_at`]
+/// numbers the devices.
+#[derive(Clone, Debug)]
+pub struct Operations(Vec<u64>);
+
+impl Operations {
+    /// Returns a number above those of all operations.
+    pub fn end(&self) -> u64 {
+        self.0.len() as u64 * self.0.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Returns the chosen numbers: all in order, or a sample in random order, with as many of each
+    /// device, if it has done so many.
+    pub fn choose(&self, coverage: Coverage, rng: &mut Rng) -> Vec<u64> {
+        let devices = self.0.len();
+        let of_each = match coverage {
+            Coverage::All => Coverage::All,
+            Coverage::Sample(wanted) => Coverage::Sample(wanted.div_ceil(devices)),
+        };
+        let of_device = |(device, &count): (usize, &u64)| {
+            let chosen = of_each.choose(usize::try_from(count).expect("runs are short"), rng);
+            chosen.into_iter().map(move |operation| (operation * devices + device) as u64)
+        };
+        let mut all: Vec<u64> = self.0.iter().enumerate().flat_map(of_device).collect();
+        match coverage {
+            Coverage::All => all.sort_unstable(),
+            Coverage::Sample(wanted) => {
+                rng.shuffle(&mut all);
+                all.truncate(wanted);
+            }
+        }
+        all
+    }
+}
+
 /// A disk, and memories with the same power.
 #[derive(Clone)]
 pub struct World {
@@ -384,10 +420,9 @@ impl World {
         self.memories.len() as u64 + 1
     }
 
-    /// Operations so far, as [`World::crash_at`] counts them.
-    pub fn operations(&self) -> u64 {
-        let most = self.memories.iter().map(SimMemory::operations).fold(self.disk.operations(), u64::max);
-        self.devices() * most
+    /// Returns the operations so far.
+    pub fn operations(&self) -> Operations {
+        Operations(self.memories.iter().map(SimMemory::operations).chain([self.disk.operations()]).collect())
     }
 
     /// Turns the power off at an operation. Where there are memories, the operations of all devices
@@ -402,9 +437,13 @@ impl World {
     }
 
     /// Turns the power off after so many operations of the disk, or of a memory, which has more of
-    /// them.
+    /// them. A database in a heap rarely uses the disk.
     pub fn crash_after(&self, operations: u64, rng: &mut Rng) {
-        let device = if self.memories.is_empty() { 0 } else { rng.within(0..self.memories.len() + 1) };
+        let device = match self.end {
+            LogEnd::Heap(_) => usize::from(!rng.percent(10)),
+            _ if self.memories.is_empty() => 0,
+            _ => rng.within(0..self.memories.len() + 1),
+        };
         match device.checked_sub(1).map(|memory| &self.memories[memory]) {
             None => self.disk.crash_at(self.disk.operations() + operations),
             Some(memory) => memory.crash_at(memory.operations() + 10 * operations),
@@ -414,9 +453,10 @@ impl World {
     /// Turns the power off at one of the next operations.
     pub fn crash_soon(&self, rng: &mut Rng) {
         let soon = rng.within(0..120) as u64;
+        let of_disk = if matches!(self.end, LogEnd::Heap(_)) { 10 } else { 50 };
         match &*self.memories {
             [] => {}
-            [memory] if rng.within(0..2) == 0 => return memory.crash_at(memory.operations() + 10 * soon),
+            [memory] if !rng.percent(of_disk) => return memory.crash_at(memory.operations() + 10 * soon),
             [_] => {}
             several => {
                 let device = rng.within(0..several.len() + 1);

@@ -23,11 +23,12 @@ fn sample_with(workload: &str, log: LogEnd, time: Duration) -> Tally {
     tally
 }
 
-/// Sweeps each workload with some of `ends`, drawn for each; with all of them in the long suite.
-fn sample_in_memory(ends: &[LogEnd], of_each: usize) {
+/// Sweeps every third workload, so that the thirds run side by side, with some of `ends`, drawn for
+/// each; with all of them in the long suite.
+fn sample_in_memory(ends: &[LogEnd], of_each: usize, third: usize) {
     let mut rng = Rng::new(announced_seed("ends of the log"));
     let mut all = Tally::default();
-    for workload in workloads::names() {
+    for workload in workloads::names().into_iter().skip(third).step_by(3) {
         let mut drawn = ends.to_vec();
         rng.shuffle(&mut drawn);
         drawn.truncate(if is_long() { ends.len() } else { of_each });
@@ -35,28 +36,7 @@ fn sample_in_memory(ends: &[LogEnd], of_each: usize) {
             all.add(sample_with(workload, log, Duration::from_millis(200)));
         }
     }
-    all.assert_clean(15);
-}
-
-/// The end of the log in persistent memory: disk and memory crash together.
-#[test]
-fn with_a_ring() {
-    sample_in_memory(&LogEnd::RINGS, 2);
-}
-
-#[test]
-fn with_a_heap() {
-    sample_in_memory(&LogEnd::HEAPS, 1);
-}
-
-#[test]
-fn with_batches() {
-    sample_in_memory(&LogEnd::BATCHES, 1);
-}
-
-#[test]
-fn with_pcm() {
-    sample_in_memory(&LogEnd::PCMS, 1);
+    all.assert_clean(5);
 }
 
 /// Two logs were opened after the process had ended but not the power, and it went off before they
@@ -68,6 +48,38 @@ fn what_is_found_in_a_ring_stays() {
     let thoroughness = Thoroughness { log: LogEnd::Ring(Domain::VolatileCache), ..Thoroughness::SAMPLE };
     let only = Only { image: Some(Image(CrashChoice::Nothing)), recovery: None };
     try_point(workload, 427_853_989, 739, thoroughness, only).unwrap();
+}
+
+macro_rules! in_memory {
+    ($($ends:ident: $all:ident, $of_each:literal;)*) => {
+        $(mod $ends {
+            use super::*;
+
+            #[test]
+            fn first_third() {
+                sample_in_memory(&LogEnd::$all, $of_each, 0);
+            }
+
+            #[test]
+            fn second_third() {
+                sample_in_memory(&LogEnd::$all, $of_each, 1);
+            }
+
+            #[test]
+            fn last_third() {
+                sample_in_memory(&LogEnd::$all, $of_each, 2);
+            }
+        })*
+    };
+}
+
+// Disk and memory crash together.
+in_memory! {
+    with_a_ring: RINGS, 2;
+    with_a_tier: TIERS, 1;
+    with_a_heap: HEAPS, 1;
+    with_batches: BATCHES, 1;
+    with_pcm: PCMS, 1;
 }
 
 macro_rules! sweeps {

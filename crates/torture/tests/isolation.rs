@@ -64,7 +64,7 @@ fn random_histories() {
 fn waits_and_deadlocks_happen() {
     let anomalies = anomalies::all();
     let lost_update = anomalies.iter().find(|anomaly| anomaly.name == "P4 lost update").expect("it is there");
-    let interleaver = anomalies::database(1, LogEnd::Files).expect("a fresh database");
+    let interleaver = anomalies::database(1, LogEnd::Files).expect("a fresh database").patient();
     let before = lost_update.table.iter().copied().collect();
     let execution = interleaver
         .run(&lost_update.programs, &before, &[0, 1, 0, 1, 0, 1], Isolation::Serializable)
@@ -80,7 +80,7 @@ fn waits_and_deadlocks_happen() {
 fn the_judge_sees_a_lost_update() {
     let anomalies = anomalies::all();
     let lost_update = anomalies.iter().find(|anomaly| anomaly.name == "P4 lost update").expect("it is there");
-    let interleaver = anomalies::database(1, LogEnd::Files).expect("a fresh database");
+    let interleaver = anomalies::database(1, LogEnd::Files).expect("a fresh database").patient();
     let before = lost_update.table.iter().copied().collect();
     let execution = interleaver
         .run(&lost_update.programs, &before, &[0, 1, 0, 0, 1, 1], Isolation::ReadCommitted)

@@ -14,20 +14,19 @@ fn has(ran: &Ran, words: &[&str]) {
 fn every_workload_runs_and_is_audited() {
     let home = Home::with(&SCHEME);
     let ways = [("volatile-cache", "pipelined", "fewest", "page"), ("durable-cache", "sync", "paper", "tuple")];
-    for (domain, commit, barriers, granularity) in ways {
-        for workload in duramen_workloads::selection::NAMES.iter().copied() {
-            let mut args = vec!["bench", workload, "--dir", arg(&home.dir), "--rows-per-unit", "40", "--clients", "3"];
-            args.extend(["--pool-mb", "8", "--scale", "1", "--transactions", "100", "--json", "--commit", commit]);
-            args.extend(SCHEME);
-            args.extend(["--pcm-mb", "8", "--domain", domain, "--barriers", barriers]);
-            args.extend(["--granularity", granularity]);
-            let object = object(&duramen(&args).exits_with(0));
-            assert_eq!((&object["workload"], &object["committed"]), (&workload.into(), &100.into()));
-            assert_eq!((&object["audit"], &object["scheme"]), (&"ok".into(), &SCHEME[1].into()));
-            assert_eq!((&object["commit"], &object["barrier_protocol"]), (&commit.into(), &barriers.into()));
-            let has_tuples = object["tuples_to_pcm"].as_u64().unwrap() > 0;
-            assert!(!has_tuples || granularity == "tuple", "{object:?}");
-        }
+    let names = duramen_workloads::selection::NAMES.iter().copied();
+    for (workload, (domain, commit, barriers, granularity)) in names.zip(ways.into_iter().cycle()) {
+        let mut args = vec!["bench", workload, "--dir", arg(&home.dir), "--rows-per-unit", "40", "--clients", "3"];
+        args.extend(["--pool-mb", "8", "--scale", "1", "--transactions", "100", "--json", "--commit", commit]);
+        args.extend(SCHEME);
+        args.extend(["--pcm-mb", "8", "--domain", domain, "--barriers", barriers]);
+        args.extend(["--granularity", granularity]);
+        let object = object(&duramen(&args).exits_with(0));
+        assert_eq!((&object["workload"], &object["committed"]), (&workload.into(), &100.into()));
+        assert_eq!((&object["audit"], &object["scheme"]), (&"ok".into(), &SCHEME[1].into()));
+        assert_eq!((&object["commit"], &object["barrier_protocol"]), (&commit.into(), &barriers.into()));
+        let has_tuples = object["tuples_to_pcm"].as_u64().unwrap() > 0;
+        assert!(!has_tuples || granularity == "tuple", "{object:?}");
     }
     let ran = duramen(&["check", arg(&home.dir)]).exits_with(0);
     has(&ran, &["account: 40 rows", "subscribers: 40", "orders:", "ok"]);

@@ -145,7 +145,10 @@ impl Db {
             Some(bytes) => catalog::decode_next(&bytes)?,
             None => FIRST_TABLE,
         };
-        txn.put_raw(CATALOG, NEXT_TABLE_KEY, &(id + 1).to_le_bytes())?;
+        let next = id.checked_add(1).ok_or_else(|| Error::Full {
+            reason: "every table id has been used; copy the tables into a new database".to_owned(),
+        })?;
+        txn.put_raw(CATALOG, NEXT_TABLE_KEY, &next.to_le_bytes())?;
         Ok(TableId::new(id))
     }
 

@@ -17,9 +17,9 @@
 
 use std::path::Path;
 
-use duramen_io::{AlignedBuf, Disk, OpenMode, RealDisk, RealDiskOptions};
+use duramen_io::{AlignedBuf, Disk, MemoryDisk, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
-use duramen_types::{Gsn, LogId, PAGE_SIZE, PageId, span};
+use duramen_types::{Gsn, LogId, Lsn, PAGE_SIZE, PageId, span};
 use duramen_wal::{LogPart, LogPieces, Pieces, WalError};
 
 use super::manifest::Manifest;
@@ -169,8 +169,14 @@ impl Restore {
             start,
             end,
         });
+        let left = self.control_of_log(&control)?;
+        let cut = left.filter(|left| left.logs.is_cutting).map(|left| left.logs.complete);
         let chains = parts
-            .map(|part| LogPieces::open(&pieces, control.database, part).map_err(|error| self.explain(error)))
+            .map(|part| {
+                let hardened = left.map_or(Lsn::ZERO, |left| left.hardened(part.log));
+                let chain = LogPieces::open(&pieces, control.database, part).map_err(|error| self.explain(error))?;
+                Ok(if self.to == RestoreTo::End { chain.to_the_end(hardened, cut) } else { chain })
+            })
             .collect::<Result<Vec<_>>>()?;
         if let (Some(log), Some(missing)) = (&self.log, chains.iter().find(|chain| !chain.has_log())) {
             let reason =
@@ -180,11 +186,13 @@ impl Restore {
         // Before anything is written, so that a point that cannot be restored leaves no trace.
         let point = match &chains[..] {
             [only] => Point::of_one(only, manifest.end, self.to)?,
-            several => Point::of_several(several, manifest.end, self.to, self.cut_at(&control)?)?,
+            several => Point::of_several(several, manifest.end, self.to, cut)?,
         };
 
-        mark(target)?;
         let total = manifest.data_bytes;
+        check_pages(&*self.backup, total)?;
+
+        mark(target)?;
         let stamp = Stamp { database: new_identity(target), generation: 1 };
         let tag = DatabaseTag::of(&stamp.database);
         copy_pages(&*self.backup, target, tag, total, |copied| progress(CopyProgress { copied, pages: total }))?;
@@ -222,11 +230,15 @@ impl Restore {
         })
     }
 
-    /// Returns the GSN after which the given logs were being cut, if a crash left them in that
-    /// state.
-    fn cut_at(&self, of: &Control) -> Result<Option<Gsn>> {
+    /// Returns what the control file beside the given log says. With one log, the log can do
+    /// without it.
+    fn control_of_log(&self, of: &Control) -> Result<Option<Control>> {
         let Some(log) = &self.log else { return Ok(None) };
         let refuse = |reason: String| Err(Error::NotADatabase { path: log.location().into(), reason });
+        if of.logs.count == 1 {
+            let found = if log.exists(CONTROL)? { ControlFile::open(&**log).ok() } else { None };
+            return Ok(found.map(|file| file.control).filter(|found| found.database == of.database));
+        }
         if !log.exists(CONTROL)? {
             return refuse(format!(
                 "the file `{CONTROL}`, which records where several logs end, is missing; put it back, or restore \
@@ -237,7 +249,7 @@ impl Restore {
         if found.database != of.database {
             return refuse("it is not the database that was backed up".to_owned());
         }
-        Ok(found.logs.is_cutting.then_some(found.logs.complete))
+        Ok(Some(found))
     }
 
     fn explain(&self, error: WalError) -> Error {
@@ -258,7 +270,25 @@ fn existing(path: &Path, what: &str) -> Result<Arc<dyn Disk>> {
         let reason = format!("the directory of the {what} does not exist");
         return Err(Error::NotABackup { path: path.into(), reason });
     }
-    Ok(Arc::new(RealDisk::open(path, RealDiskOptions::default()).map_err(|error| of_copy(error.into()))?))
+    // It is only read, perhaps from a file system on which nothing can be written.
+    Ok(Arc::new(MemoryDisk::over(path).map_err(|error| of_copy(error.into()))?))
+}
+
+/// Checks that the backup has all of its pages, before the target is begun.
+fn check_pages(backup: &dyn Disk, bytes: u64) -> Result<()> {
+    if !backup.exists(DATA)? {
+        return Err(Error::NotABackup {
+            path: backup.location().into(),
+            reason: format!("it lacks the file `{DATA}`"),
+        });
+    }
+    let file = backup.open(DATA, OpenMode::Existing)?;
+    let len = file.len()?;
+    if len < bytes {
+        let reason = format!("the file has {len} bytes instead of {bytes}");
+        return Err(Error::Corrupt { file: file.path(), offset: len, page: None, reason });
+    }
+    Ok(())
 }
 
 /// Refuses a directory that holds anything but the remains of an interrupted restore.

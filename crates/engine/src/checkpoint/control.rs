@@ -38,7 +38,7 @@ use std::fmt;
 
 use duramen_io::{AlignedBuf, Disk, File, OpenMode};
 use duramen_sync::{Arc, clock};
-use duramen_types::{BLOCK_SIZE, Gsn, Lsn, PAGE_SIZE, TxnId, crc32c};
+use duramen_types::{BLOCK_SIZE, Gsn, LogId, Lsn, PAGE_SIZE, TxnId, crc32c};
 use duramen_wal::MAX_LOGS;
 
 use crate::error::{Error, Result};
@@ -249,6 +249,15 @@ pub(crate) struct ControlFile {
 }
 
 impl Control {
+    /// Returns a position in a log, everything before which was hardened when the checkpoint ended.
+    pub(crate) fn hardened(&self, log: LogId) -> Lsn {
+        match self.logs.count {
+            // A part of the checkpoint's first record.
+            1 => Lsn::new(self.checkpoint.get() + 1),
+            _ => self.logs.places[usize::from(log.get())].0,
+        }
+    }
+
     /// Returns, for each log, the address of the first record whose effects a checkpoint's tables
     /// may lack.
     pub(crate) fn behind_checkpoint(&self) -> Vec<Lsn> {

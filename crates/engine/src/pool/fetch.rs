@@ -228,7 +228,7 @@ impl Pool {
 
     /// Returns whether a page is in the pool at this moment.
     pub(crate) fn is_resident(&self, id: PageId) -> bool {
-        self.table.get(id).is_some()
+        self.resident(id).is_some()
     }
 
     /// Returns the frame that held the page a moment ago.
@@ -374,11 +374,11 @@ impl Pool {
 
     /// Reads in pages that are about to be needed, several at a time, as far as they can be read
     /// and frames are available at once. The errors of the other pages appear when a thread
-    /// requests those pages.
-    pub(crate) fn prefetch(&self, ids: &[PageId]) {
+    /// requests those pages. Returns how many of the pages were not in the pool.
+    pub(crate) fn prefetch(&self, ids: &[PageId]) -> usize {
         const BATCH: usize = 128;
         if self.frames.are_the_store() {
-            return;
+            return 0;
         }
         let end = PageId::new(self.store.pages());
         let wanted: Vec<PageId> =
@@ -418,9 +418,10 @@ impl Pool {
                 }
             }
             if is_out_of_frames {
-                return;
+                break;
             }
         }
+        wanted.len()
     }
 
     /// Takes a clean page out of its frame, which the caller holds exclusively, and gives back both

@@ -99,7 +99,7 @@ use std::time::Duration;
 
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock};
-use duramen_types::PageId;
+use duramen_types::{PAGE_SIZE, PageId, planted};
 
 pub(crate) use batch::{BATCH_PAGES, Batch};
 pub(crate) use doublewrite::FoundArea;
@@ -322,7 +322,11 @@ impl Pool {
     }
 
     /// Fills `buffer` with the pages from `first` on as they are in the store, each of them whole
-    /// (`PageWriter::read_whole`), to copy the store while it is in use.
+    /// (`PageWriter::read_whole`), to copy the store while it is in use. Returns the number of
+    /// pages that were read again because they were being written.
+    ///
+    /// A page is checked as it is for readers, because the copy will not have what an older or a
+    /// newer page is recognized by. A page that was never written is blank.
     ///
     /// # Errors
     /// [`PoolError::Corrupt`] for a damaged page; those of the store.
@@ -332,7 +336,25 @@ impl Pool {
     /// and there is none.
     pub(crate) fn read_whole_pages(&self, first: PageId, buffer: &mut [u8]) -> Result<u64, PoolError> {
         let writer = self.store.writer().expect("only a database with a log is copied while it is open");
-        writer.read_whole(first, buffer)
+        let again = writer.read_whole(first, buffer)?;
+        for (id, page) in (first.get()..).map(PageId::new).zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
+            if planted!(BackupKeepsTornPages) || self.check_copied(id, page).is_ok() {
+                continue;
+            }
+            // A batch may have been writing it, and notes what it has written at its end.
+            self.alone(|| {
+                writer.read_whole(id, page)?;
+                self.check_copied(id, page)
+            })?;
+        }
+        Ok(again)
+    }
+
+    fn check_copied(&self, id: PageId, page: &[u8]) -> Result<(), PoolError> {
+        match self.store.verify(id, self.table.is_written(id), page) {
+            Err(PoolError::Corrupt { damage: Damage::Blank, .. }) => Ok(()),
+            checked => checked,
+        }
     }
 
     /// Stops all writes, after a failure that leaves the contents of the store unknown. Keeps the

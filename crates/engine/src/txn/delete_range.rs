@@ -15,7 +15,7 @@ use crate::page::{Node, SlotFlags};
 use crate::pool::broken;
 use crate::record::{FlagRun, KeyList, PageOp, Tree, Undo};
 use crate::storage::catalog::Table;
-use crate::txn_state::log::TxnLog;
+use crate::txn_state::log::{Deletion, TxnLog};
 use crate::version::Deleted;
 
 /// The most records that are deleted with one operation.
@@ -59,10 +59,11 @@ impl Txn {
     }
 
     fn delete_range_locked(&mut self, table: &Table, range: impl KeyRange) -> Result<u64> {
+        let deletion = self.parts().2.log.begin_deletion();
         let mut scan = self.scan_to_delete(table, range);
         let mut deleted = 0;
         loop {
-            match scan.delete_next(Self::delete_keys)? {
+            match scan.delete_next(|txn, tree, keys| txn.delete_keys(tree, keys, deletion))? {
                 0 => return Ok(deleted),
                 count => deleted += count as u64,
             }
@@ -70,7 +71,7 @@ impl Txn {
     }
 
     /// Deletes records that the transaction has locked, in the order of their keys.
-    fn delete_keys(&mut self, tree: Tree, mut keys: &[&[u8]]) -> Result<()> {
+    fn delete_keys(&mut self, tree: Tree, mut keys: &[&[u8]], deletion: Deletion) -> Result<()> {
         while !keys.is_empty() {
             let (mut count, mut bytes) = (0, 0);
             for key in keys.iter().take(MOST_RECORDS) {
@@ -79,7 +80,7 @@ impl Txn {
                 }
                 (count, bytes) = (count + 1, bytes + key.len());
             }
-            let done = self.delete_in_leaf(tree, &keys[..count], bytes)?;
+            let done = self.delete_in_leaf(tree, &keys[..count], bytes, deletion)?;
             keys = &keys[done..];
         }
         Ok(())
@@ -87,7 +88,7 @@ impl Txn {
 
     /// Deletes those of the records, whose keys have `bytes`, that lie in the leaf of the first;
     /// returns their number.
-    fn delete_in_leaf(&mut self, tree: Tree, keys: &[&[u8]], bytes: usize) -> Result<usize> {
+    fn delete_in_leaf(&mut self, tree: Tree, keys: &[&[u8]], bytes: usize, deletion: Deletion) -> Result<usize> {
         /// Bytes of a record's flags, its length and its slot in what is logged.
         const RECORD: usize = 16;
         let (engine, store, context) = self.parts();
@@ -135,7 +136,8 @@ impl Txn {
         engine.versions.push_deleted(&mut context.versions, tree.table, &before);
         let mut list = Vec::new();
         let undo = Undo::Delete { tree, keys: KeyList::of(&deleted, &mut list) };
-        context.log.delete_together(engine.scheme(), &engine.txns, &mut leaf, deleted.len(), |_, out| {
+        let together = (deletion, deleted.len());
+        context.log.delete_together(engine.scheme(), &engine.txns, &mut leaf, together, |_, out| {
             out.put(&undo, PageOp::SetFlags { runs: &runs })
         });
         drop(leaf);

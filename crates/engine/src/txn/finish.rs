@@ -22,11 +22,11 @@ use crate::error::{Error, Result};
 use crate::lock::{LockId, LockMode};
 use crate::options::CommitMode;
 use crate::pool::PoolError;
-use crate::record::{DeferredFree, Tree};
+use crate::record::DeferredFree;
 use crate::sim_cost;
 use crate::timestamp::Timestamp;
 use crate::txn_state::context_pool::Context;
-use crate::txn_state::log::Mark;
+use crate::txn_state::log::{Mark, TxnLog};
 use crate::txn_state::undo::undo_to;
 use crate::version::{Cleanup, Due, Ghost};
 
@@ -213,8 +213,7 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     }
     let mut frees = Vec::new();
     context.log.for_each_deferred_free(|item| frees.push(item));
-    let mut ghosts = Vec::new();
-    context.log.for_each_ghost(|tree, key, last| add_ghost(&mut ghosts, tree, key, last));
+    let ghosts = ghosts(&context.log);
 
     if planted!(LocksReleasedBeforeCommit) && mode != CommitMode::Sync {
         engine.locks.release_fine(&mut context.locks, Gsn::ZERO);
@@ -268,17 +267,22 @@ fn seen(context: &Context, mode: CommitMode) -> Gsn {
     }
 }
 
-/// Adds a ghost, or those of one deletion up to `last`. Deletions that follow each other, as those
-/// of the leaves of a range, become one.
-fn add_ghost(ghosts: &mut Vec<Ghost>, tree: Tree, key: &[u8], last: Option<&[u8]>) {
-    if let (Some(last), Some(Ghost { tree: before, last: Some(end), .. })) = (last, ghosts.last_mut())
-        && *before == tree
-        && &end[..] < key
-    {
-        last.clone_into(end);
-        return;
-    }
-    ghosts.push(Ghost { tree, key: key.to_vec(), last: last.map(<[u8]>::to_vec) });
+/// Returns the ghosts that a transaction leaves. Those of the leaves of a range that was deleted as
+/// one become one: all leaves between them have been visited.
+fn ghosts(log: &TxnLog) -> Vec<Ghost> {
+    let (mut ghosts, mut before): (Vec<Ghost>, _) = (Vec::new(), None);
+    log.for_each_ghost(|tree, key, last, deletion| {
+        if let (Some(last), Some(Ghost { last: Some(end), .. })) = (last, ghosts.last_mut())
+            && before == Some((tree, deletion))
+            && &end[..] < key
+        {
+            last.clone_into(end);
+            return;
+        }
+        before = Some((tree, deletion));
+        ghosts.push(Ghost { tree, key: key.to_vec(), last: last.map(<[u8]>::to_vec) });
+    });
+    ghosts
 }
 
 /// Removes the ghosts and frees the pages that a transaction leaves behind, then takes it out of
@@ -366,7 +370,9 @@ fn retire(engine: &Engine, context: &mut Context, at: Gsn, ghosts: Vec<Ghost>, f
 
 fn abort(engine: &Engine, context: &mut Context) -> Result<()> {
     let mut ghosts = Vec::new();
-    undo_to(&engine.store, context, Mark::default(), &mut |tree, key| add_ghost(&mut ghosts, tree, key, None))?;
+    let mut add = |tree, key: &[u8]| ghosts.push(Ghost { tree, key: key.to_vec(), last: None });
+    context.log.for_each_left_behind(&mut add);
+    undo_to(&engine.store, context, Mark::default(), &mut add)?;
     engine.versions.abort(&mut context.versions);
     if context.log.has_written() {
         let ended = context.log.end(engine.scheme());

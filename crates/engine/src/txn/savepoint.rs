@@ -29,14 +29,14 @@ impl Txn {
         if savepoint.txn != self.id() || savepoint.opening != self.engine.tables.opening {
             return Err(Error::NoSuchSavepoint);
         }
-        let at = self
-            .valid_savepoints
-            .iter()
-            .position(|&(number, _)| number == savepoint.number)
-            .ok_or(Error::NoSuchSavepoint)?;
+        let found = self.valid_savepoints.binary_search_by_key(&savepoint.number, |&(number, _)| number);
+        let at = found.map_err(|_| Error::NoSuchSavepoint)?;
         let mark = self.valid_savepoints[at].1;
         self.valid_savepoints.truncate(at + 1);
         let (_, store, context) = self.parts();
-        undo_to(store, context, mark, &mut |_, _| {})
+        let mut ghosts = Vec::new();
+        let undone = undo_to(store, context, mark, &mut |tree, key| ghosts.push((tree, key.to_vec())));
+        context.log.leave_ghosts(ghosts);
+        undone
     }
 }

@@ -440,7 +440,7 @@ impl<'t> Scan<'t> {
             let node = Node(leaf.page());
             let (mut slot, found) = node.lower_bound(&from);
             slot += usize::from(found && skip_equal);
-            while slot < node.slot_count() && batch.len() < limit && batch.boundary.is_none() {
+            while slot < node.slot_count() && batch.len() < limit && !batch.is_heavy() && batch.boundary.is_none() {
                 if is_above(batch.push(&node, slot, !self.deletes), &self.upper) {
                     batch.boundary = Some(batch.pop());
                 }
@@ -492,7 +492,7 @@ impl<'t> Scan<'t> {
                 None => node.slot_count(),
             };
             let above = slot;
-            while slot > 0 && batch.len() < limit && !batch.last {
+            while slot > 0 && batch.len() < limit && !batch.is_heavy() && !batch.last {
                 slot -= 1;
                 if is_below(batch.push(&node, slot, true), &self.lower) {
                     batch.pop();

@@ -20,7 +20,7 @@ use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::overflow::{OverflowWriter, Reference};
 use crate::storage::store::Store;
 use crate::txn_state::context_pool::Context;
-use crate::txn_state::log::TxnLog;
+use crate::txn_state::log::{Deletion, TxnLog};
 use crate::version::Before;
 
 /// What a write expects to find at the key.
@@ -269,7 +269,7 @@ impl Txn {
         let flags = node.flags(slot);
         let free = overflow_chain_of(node.value(slot), flags);
         engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot), true);
-        context.log.update(engine.scheme(), &engine.txns, &mut leaf, true, |_, out| {
+        context.log.update(engine.scheme(), &engine.txns, &mut leaf, Some(Deletion::ONE), |_, out| {
             let undo = Undo::Change { tree, key, at: 0, remove: 0, add: &[], flags };
             let flags = flags.with(SlotFlags::GHOST);
             out.put(&undo, PageOp::Change { slot: number(slot), at: 0, remove: 0, add: &[], flags })
@@ -298,7 +298,7 @@ fn change_slot<'s>(
     }
     let free = overflow_chain_of(node.value(slot), old_flags);
     engine.versions.push(&mut context.versions, tree.table, key, unchanged(&node, slot), false);
-    context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |leaf, out| {
+    context.log.update(engine.scheme(), &engine.txns, &mut leaf, None, |leaf, out| {
         let old = Node(leaf).value(slot);
         let (at, old_part, new_part) = difference(old, payload);
         let add = &old[at..at + old_part];
@@ -347,7 +347,7 @@ fn insert_slot<'s>(
         return enlarge(engine, context, leaf, entry);
     }
     engine.versions.push(&mut context.versions, tree.table, key, Before::Absent, false);
-    context.log.update(engine.scheme(), &engine.txns, &mut leaf, false, |_, out| {
+    context.log.update(engine.scheme(), &engine.txns, &mut leaf, None, |_, out| {
         out.put(&Undo::Insert { tree, key }, PageOp::Insert { slot: number(slot), key, value: payload, flags })
     });
     Ok(Attempt::Done)

@@ -62,10 +62,19 @@ struct Entry {
     address: LogAddress,
     /// The transaction's record before that one.
     prev: LogAddress,
-    /// Whether the update made the record a ghost.
-    ghost: bool,
+    /// The deletion that made records ghosts with this update.
+    deletion: Option<Deletion>,
     /// Bytes of log reserved for undoing it.
     undo_bytes: u64,
+}
+
+/// A deletion of a record, or of the records of a range, of which each update has the same number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Deletion(u32);
+
+impl Deletion {
+    /// A deletion of one record.
+    pub(crate) const ONE: Self = Self(0);
 }
 
 /// The log state of one transaction. Reused from transaction to transaction, to keep its buffers.
@@ -89,6 +98,12 @@ pub(crate) struct TxnLog {
     undo_bytes: u64,
     /// Overflow values written so far.
     overflow_chains: u64,
+    /// Deletions of ranges so far.
+    deletions: u32,
+    /// Ghosts that rollbacks to savepoints have left.
+    left_behind: Vec<(Tree, Vec<u8>)>,
+    /// How many of them were different when that was last seen to.
+    different: usize,
 }
 
 /// An update of one page, as it is recorded.
@@ -189,6 +204,8 @@ impl TxnLog {
         debug_assert!(!self.entered && self.entries.is_empty() && self.reserved == 0);
         self.txn = txn;
         self.overflow_chains = 0;
+        self.left_behind.clear();
+        self.different = 0;
         self.clock = Gsn::ZERO;
     }
 
@@ -240,7 +257,7 @@ impl TxnLog {
         // `end_recall` reverses the whole arena, which restores these bytes.
         self.arena[start..].reverse();
         let (address, prev) = (record.address, record.prev);
-        self.entries.push(Entry { inverse, end: start, address, prev, ghost: false, undo_bytes });
+        self.entries.push(Entry { inverse, end: start, address, prev, deletion: None, undo_bytes });
         self.undo_bytes += undo_bytes;
     }
 
@@ -400,14 +417,14 @@ impl TxnLog {
     }
 
     /// Changes a latched leaf: `describe` states the inverse and the operation, both made from the
-    /// leaf's present contents, and returns the operation. `ghost` says that it deletes the record.
+    /// leaf's present contents, and returns the operation. `deletion` says whether it deletes.
     /// The leaf stays latched.
     pub(crate) fn update<'e>(
         &mut self,
         scheme: &dyn StorageScheme,
         txns: &TxnTable,
         leaf: &mut Exclusive<'_>,
-        ghost: bool,
+        deletion: Option<Deletion>,
         describe: impl FnOnce(&[u8], &mut Statement) -> PageOp<'e>,
     ) -> Recorded {
         self.enter(scheme, txns);
@@ -421,7 +438,7 @@ impl TxnLog {
         let draft = Draft::of_page(Kind::Update, 0, leaf.id(), leaf.gsn(), payload);
         let recorded = self.change(scheme, draft, prefix, std::slice::from_mut(leaf));
         let records = (recorded.address, prev);
-        self.remember(scheme, Inverse::Undo, statement.inverse(), records, ghost, statement.bytes.len());
+        self.remember(scheme, Inverse::Undo, statement.inverse(), records, deletion, statement.bytes.len());
         self.scratch = statement;
         recorded
     }
@@ -444,7 +461,7 @@ impl TxnLog {
             self.change(scheme, draft, prefix.len(), pages)
         });
         let records = (recorded.address, prev);
-        self.remember(scheme, Inverse::Undo, &prefix, records, false, prefix.len() + ALLOCATION_BYTES);
+        self.remember(scheme, Inverse::Undo, &prefix, records, None, prefix.len() + ALLOCATION_BYTES);
     }
 
     /// Defers freeing pages until the transaction has committed.
@@ -456,7 +473,7 @@ impl TxnLog {
         let draft = Draft::of_txn(Kind::FreeOnCommit, 0, &payload);
         let recorded = self.record(TxnState::Active, draft, |home, record| scheme.note(home, record));
         let records = (recorded.address, prev);
-        self.remember(scheme, Inverse::DeferredFree, &payload, records, false, payload.len());
+        self.remember(scheme, Inverse::DeferredFree, &payload, records, None, payload.len());
     }
 
     /// Puts an inverse into the undo buffer. `records` are the addresses of the record that it
@@ -468,12 +485,12 @@ impl TxnLog {
         inverse: Inverse,
         bytes: &[u8],
         (address, prev): (LogAddress, LogAddress),
-        ghost: bool,
+        deletion: Option<Deletion>,
         payload: usize,
     ) {
         self.arena.extend_from_slice(bytes);
         let undo_bytes = scheme.space_for_undo(payload, bytes.len());
-        self.entries.push(Entry { inverse, end: self.arena.len(), address, prev, ghost, undo_bytes });
+        self.entries.push(Entry { inverse, end: self.arena.len(), address, prev, deletion, undo_bytes });
         self.undo_bytes += undo_bytes;
     }
 
@@ -492,10 +509,10 @@ impl TxnLog {
         scheme: &dyn StorageScheme,
         txns: &TxnTable,
         leaf: &mut Exclusive<'_>,
-        records: usize,
+        (deletion, records): (Deletion, usize),
         describe: impl FnOnce(&[u8], &mut Statement) -> PageOp<'e>,
     ) {
-        self.update(scheme, txns, leaf, true, describe);
+        self.update(scheme, txns, leaf, Some(deletion), describe);
         self.expect_compensations(scheme, records);
     }
 
@@ -573,21 +590,46 @@ impl TxnLog {
         }
     }
 
+    /// Notes ghosts that a rollback to a savepoint has left.
+    pub(crate) fn leave_ghosts(&mut self, ghosts: Vec<(Tree, Vec<u8>)>) {
+        self.left_behind.extend(ghosts);
+        // A transaction may try the same again and again.
+        if self.left_behind.len() > 2 * self.different + 64 {
+            self.left_behind.sort_by(|one, other| (one.0.table, &one.1).cmp(&(other.0.table, &other.1)));
+            self.left_behind.dedup();
+            self.different = self.left_behind.len();
+        }
+    }
+
+    /// Returns a number for a deletion of a range.
+    pub(crate) fn begin_deletion(&mut self) -> Deletion {
+        self.deletions = self.deletions.wrapping_add(1).max(1);
+        Deletion(self.deletions)
+    }
+
     /// Calls `each` with every record that the transaction has deleted, oldest first; with the
-    /// first and the last one of those that it has deleted together.
-    pub(crate) fn for_each_ghost(&self, mut each: impl FnMut(Tree, &[u8], Option<&[u8]>)) {
-        for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| entry.ghost) {
+    /// first and the last one of those that it has deleted together. The ghosts that rollbacks to
+    /// savepoints have left follow.
+    pub(crate) fn for_each_ghost(&self, mut each: impl FnMut(Tree, &[u8], Option<&[u8]>, Deletion)) {
+        for (index, entry) in self.entries.iter().enumerate() {
+            let Some(deletion) = entry.deletion else { continue };
             let bytes = &self.arena[self.start_of(index)..entry.end];
             match Undo::decode(&mut Reader::new(bytes)).expect("the buffer holds what was encoded") {
-                Undo::Insert { tree, key } | Undo::Change { tree, key, .. } => each(tree, key, None),
+                Undo::Insert { tree, key } | Undo::Change { tree, key, .. } => each(tree, key, None, deletion),
                 Undo::Delete { tree, keys } => {
                     if let Some((first, last)) = keys.ends() {
-                        each(tree, &first, Some(&last));
+                        each(tree, &first, Some(&last), deletion);
                     }
                 }
                 Undo::Allocate { .. } => {}
             }
         }
+        self.for_each_left_behind(|tree, key| each(tree, key, None, Deletion::ONE));
+    }
+
+    /// Calls `each` with every ghost that rollbacks to savepoints have left.
+    pub(crate) fn for_each_left_behind(&self, mut each: impl FnMut(Tree, &[u8])) {
+        self.left_behind.iter().for_each(|(tree, key)| each(*tree, key));
     }
 
     /// Inserts the commit record, with `time` if present. With deferred frees, the transaction is

@@ -2,7 +2,9 @@
 
 use duramen_sync::probe::{Probe, reach};
 
+use crate::error::{Error, Result};
 use crate::lock::{LockId, LockManager, LockMode, TxnLocks};
+use crate::pool::PoolError;
 use crate::record::Tree;
 use crate::storage::store::Store;
 use crate::version::{Ghost, VersionStore};
@@ -38,26 +40,45 @@ impl Purging<'_> {
         !is_needed
     }
 
+    /// Does one step of purging with log space of its own.
+    ///
+    /// # Errors
+    /// [`Error::Full`], before anything is done; those of the step.
+    fn step<T>(&self, step: impl FnOnce() -> std::result::Result<T, PoolError>) -> Result<T> {
+        let scheme = &*self.store.scheme;
+        let bytes = scheme.space_for_operation(0);
+        scheme.reserve_system(bytes)?;
+        let done = step();
+        scheme.unreserve(bytes);
+        Ok(done?)
+    }
+
     /// Purges the ghosts from `key` to `last` in up to `most` leaves, then merges these leaves.
-    /// Returns the key to go on with. Each step has little log at a time; for the first one it is
-    /// reserved.
+    /// Returns the key to go on with another time.
     fn purge_leaves(&self, tree: Tree, key: Vec<u8>, last: &[u8], most: usize) -> Option<Vec<u8>> {
         let (mut next, mut sparse) = (Some(key), Vec::new());
         for _ in 0..most {
             let Some(key) = next.take() else { break };
-            let Ok((is_sparse, behind)) =
-                self.store.purge_run(tree, &key, last, |key| self.is_purgeable(tree, key), &mut 0)
-            else {
-                break;
-            };
-            next = behind;
-            if is_sparse {
-                sparse.push(key);
+            let is_purgeable = |key: &[u8]| self.is_purgeable(tree, key);
+            match self.step(|| self.store.purge_run(tree, &key, last, is_purgeable, &mut 0)) {
+                Ok((is_sparse, behind)) => {
+                    next = behind;
+                    if is_sparse {
+                        sparse.push(key);
+                    }
+                }
+                Err(error) => {
+                    next = is_passing(&error).then_some(key);
+                    break;
+                }
             }
         }
         // Once all of them are empty, because a merge with a full leaf would log that leaf.
         for key in sparse {
-            if self.store.merge(tree, &key, &mut 0).is_err() {
+            if let Err(error) = self.step(|| self.store.merge(tree, &key, &mut 0)) {
+                if is_passing(&error) {
+                    next = Some(key);
+                }
                 break;
             }
         }
@@ -71,8 +92,6 @@ impl Purging<'_> {
     pub(crate) fn purge(&self, locks: &mut TxnLocks, ghosts: Vec<Ghost>, most_leaves: usize) {
         let mut ghosts = ghosts.into_iter();
         let mut kept = Vec::new();
-        let scheme = &*self.store.scheme;
-        let bytes = scheme.space_for_operation(0);
         while let Some(ghost) = ghosts.next() {
             let tree = ghost.tree;
             if !self.locks.try_acquire(locks, LockId::table(tree.table), LockMode::IntentExclusive) {
@@ -83,24 +102,29 @@ impl Purging<'_> {
             if self.deferred.is_dropped(tree.table) {
                 continue;
             }
-            if scheme.reserve_system(bytes).is_err() {
-                kept.push(ghost);
-                kept.extend(ghosts.by_ref());
-                break;
-            }
             // The tree may be freed already: then its pages are found not to be the tree's any
             // more. A page that cannot be read is reported to the operations that need it.
-            match ghost.last {
-                Some(last) => {
-                    let key = self.purge_leaves(tree, ghost.key, &last, most_leaves);
-                    kept.extend(key.map(|key| Ghost { tree, key, last: Some(last) }));
-                }
-                None => drop(self.store.purge(tree, &ghost.key, |key| self.is_purgeable(tree, key), &mut 0)),
+            if let Some(last) = ghost.last {
+                let key = self.purge_leaves(tree, ghost.key, &last, most_leaves);
+                kept.extend(key.map(|key| Ghost { tree, key, last: Some(last) }));
+                continue;
             }
-            scheme.unreserve(bytes);
+            let is_purgeable = |key: &[u8]| self.is_purgeable(tree, key);
+            match self.step(|| self.store.purge(tree, &ghost.key, is_purgeable, &mut 0)) {
+                Err(error) if is_passing(&error) => {
+                    kept.push(ghost);
+                    kept.extend(ghosts.by_ref());
+                }
+                _ => {}
+            }
         }
         if !kept.is_empty() {
             self.versions.postpone(kept);
         }
     }
+}
+
+/// Returns whether a step that failed may succeed another time.
+fn is_passing(error: &Error) -> bool {
+    matches!(error, Error::Full { .. } | Error::PoolExhausted { .. })
 }

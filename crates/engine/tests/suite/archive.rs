@@ -38,7 +38,7 @@ fn write(db: &Db, table: &Table, rows: std::ops::Range<u32>) -> Result<(), Error
 /// A writer that finds the log full waits for an archive that makes progress.
 #[test]
 fn a_slow_archive_slows_writers_down_and_refuses_nobody() {
-    let pace = Pace { usual: Duration::from_millis(8), hang_one_in: 0, hang: Duration::ZERO };
+    let pace = Pace { usual: Duration::from_millis(4), hang_one_in: 0, hang: Duration::ZERO };
     for logs in [1, 3] {
         let (disk, archive) = (SimDisk::new(1), SimDisk::with_pace(2, pace));
         let db = open(logs, &disk, &archive);

@@ -370,3 +370,56 @@ fn a_snapshot_shows_one_generation() {
         assert!(db.check().unwrap().is_ok(), "{name}");
     }
 }
+
+/// Two ranges at the two ends of a table became one deletion, whose commit read every leaf between
+/// them.
+#[test]
+fn what_lies_between_two_ranges_is_left_alone() {
+    const ROWS: u32 = 20_000;
+    for snapshots in [false, true] {
+        let options = Options { snapshots, pool_bytes: 512 << 10, ..small() };
+        let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+        let table = db.create_table("t").unwrap();
+        for first in (0..ROWS).step_by(500) {
+            db.run(|txn| (first..first + 500).try_for_each(|row| txn.put(&table, &row.to_be_bytes(), &[1; 400])))
+                .unwrap();
+        }
+        db.checkpoint().unwrap();
+        let before = db.metrics().page_reads;
+        let mut txn = db.begin();
+        for first in [10, ROWS - 20] {
+            let range = first.to_be_bytes()..(first + 10).to_be_bytes();
+            assert_eq!(txn.delete_range(&table, range).unwrap(), 10);
+        }
+        txn.commit().unwrap();
+        db.checkpoint().unwrap();
+        let reads = db.metrics().page_reads - before;
+        assert!(reads < 100, "{reads} pages were read, snapshots: {snapshots}");
+        let report = db.check().unwrap();
+        assert!(report.is_ok() && report.records == u64::from(ROWS) - 20 && report.ghosts == 0, "{report:?}");
+        db.close().unwrap();
+    }
+}
+
+/// A record that was inserted, and taken back by a rollback to a savepoint, stayed a ghost.
+#[test]
+fn rollbacks_to_savepoints_leave_no_ghosts() {
+    for (way, options) in ways() {
+        let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+        let table = db.create_table("t").unwrap();
+        for commits in [true, false] {
+            let mut txn = db.begin();
+            let savepoint = txn.savepoint();
+            for row in 0..50_u32 {
+                txn.put(&table, &row.to_be_bytes(), b"in vain").unwrap();
+            }
+            txn.rollback_to(&savepoint).unwrap();
+            txn.put(&table, &7_u32.to_be_bytes(), b"seven").unwrap();
+            if commits { txn.commit() } else { txn.abort() }.unwrap();
+            let report = db.check().unwrap();
+            assert!(report.is_ok() && report.ghosts == 0, "{way}: {report:?}");
+        }
+        assert_eq!(db.begin().scan(&table, ..).count(), 1, "{way}");
+        db.close().unwrap();
+    }
+}

@@ -1,6 +1,9 @@
 //! A log at its limit: transactions are refused, and nothing else happens.
 
+use std::sync::Arc;
+
 use duramen::{Db, Error, Options};
+use duramen_io::SimDisk;
 
 use crate::common;
 
@@ -141,6 +144,51 @@ fn removing_what_was_deleted_stays_within_a_log_that_cannot_be_recycled() {
 #[test]
 fn removing_what_was_deleted_stays_within_two_logs_that_cannot_be_recycled() {
     removing_what_was_deleted_stays_within_the_log(2, true);
+}
+
+/// A range whose ghosts a snapshot has kept is cleared away by a checkpoint. That reserved log for
+/// one leaf and wrote a record for each of some hundred: the log, which was almost full, stopped.
+#[test]
+fn removing_a_range_that_a_snapshot_has_kept_stays_within_the_log() {
+    const ROWS: u32 = 2_000;
+    for logs in [1, 2] {
+        let options = Options { logs, snapshots: true, log_max_bytes: 16 << 20, ..tiny_log() };
+        let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+        let table = db.create_table("t").unwrap();
+        // Long keys make long fences, which are logged when a leaf goes.
+        let key = |number: u32| [&[b'k'; 1000][..], &number.to_be_bytes()].concat();
+        for first in (0..ROWS).step_by(100) {
+            db.run(|txn| (first..first + 100).try_for_each(|number| txn.put(&table, &key(number), &[3; 500]))).unwrap();
+        }
+        db.checkpoint().unwrap();
+        let snapshot = db.snapshot().unwrap();
+        assert_eq!(db.run(|txn| txn.delete_range(&table, key(0)..)).unwrap(), u64::from(ROWS));
+        assert_eq!(db.check().unwrap().ghosts, u64::from(ROWS), "{logs} logs");
+        let mut pin = db.begin();
+        pin.put(&table, b"pin", b"").unwrap();
+        let mut refused = 0;
+        while refused < 3 {
+            match db.run(|txn| txn.put(&table, b"filling", &[1; 1000])) {
+                Ok(()) => {}
+                Err(Error::Full { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        drop(snapshot);
+        for _ in 0..3 {
+            match db.checkpoint() {
+                Ok(()) | Err(Error::Full { .. }) => {}
+                Err(error) => panic!("{logs} logs: {error}"),
+            }
+        }
+        pin.abort().unwrap();
+        db.checkpoint().unwrap();
+        db.run(|txn| txn.put(&table, b"after", b"all is well")).unwrap();
+        let check = db.check().unwrap();
+        assert!(check.is_ok() && check.ghosts == 0, "{logs} logs: {check:?}");
+        assert!(db.check().unwrap().pages < 60, "the leaves are gone");
+        db.close().unwrap();
+    }
 }
 
 /// A transaction that commits when the log is full, and cannot free the pages of its deleted

@@ -187,10 +187,15 @@ fn a_crash_before_redo_is_done_does_no_harm() {
                 if rng.random_range(0..3) == 0 {
                     image.crash_at(image.operations() + rng.random_range(20..160));
                 }
-                if let Ok(db) = Db::open_on(Arc::new(image.clone()), with) {
-                    image.crash_at(image.operations() + rng.random_range(1..100));
-                    live(&db, &mut model, &mut doubt, &mut rng, keys);
-                    unfinished += u64::from(db.metrics().unredone_pages > 0);
+                match Db::open_on(Arc::new(image.clone()), with) {
+                    Ok(db) => {
+                        image.crash_at(image.operations() + rng.random_range(1..100));
+                        live(&db, &mut model, &mut doubt, &mut rng, keys);
+                        unfinished += u64::from(db.metrics().unredone_pages > 0);
+                    }
+                    Err(error) => {
+                        assert!(image.crashed_in().is_some(), "seed {seed}, round {round}, life {life}: {error}")
+                    }
                 }
                 image.crash();
                 image = image.crash_image(&CrashChoice::Random(rng.random()));

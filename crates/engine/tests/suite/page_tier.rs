@@ -38,6 +38,20 @@ fn write(db: &Db, round: u32) {
     }
 }
 
+/// Returns the rounds of the transactions that wrote the rows.
+#[track_caller]
+fn rounds(db: &Db) -> Vec<u8> {
+    let table = db.open_table("t").unwrap();
+    let mut txn = db.begin();
+    let rows: Vec<_> = txn.scan(&table, ..).map(|row| row.unwrap().1).collect();
+    txn.commit().unwrap();
+    let of_one = |rows: &[Vec<u8>]| {
+        assert!(rows.iter().all(|row| *row == [rows[0][0]; 300]), "a transaction is there as a whole");
+        rows[0][0]
+    };
+    rows.chunks(100).map(of_one).collect()
+}
+
 #[track_caller]
 fn check(db: &Db, round: u32) {
     let table = db.open_table("t").unwrap();
@@ -108,6 +122,11 @@ fn a_tier_is_drained_or_still_there() {
             let db = open(&image, None).unwrap();
             outcomes[usize::from(db.metrics().page_tier.is_some())] += 1;
             assert!(db.check().unwrap().problems.is_empty());
+            // The transactions that committed, whole.
+            let of_transactions = rounds(&db);
+            assert_eq!(of_transactions.len(), ROWS as usize / 100);
+            assert!(of_transactions.is_sorted_by(|one, next| one >= next), "{of_transactions:?}");
+            assert!(of_transactions.iter().all(|round| (1..=2).contains(round)), "{of_transactions:?}");
             if drained.is_ok() {
                 check(&db, 2);
             }

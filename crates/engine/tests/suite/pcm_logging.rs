@@ -134,7 +134,7 @@ fn barriers_are_counted() {
 /// The data is many times as large as the PCM, and the PCM as the pool.
 #[test]
 fn pages_go_on_to_the_data_file_and_come_back() {
-    let rows = if is_long() { 12_000_u32 } else { 4_000 };
+    let rows = if is_long() { 12_000_u32 } else { 2_500 };
     for way in WAYS {
         let memory = SimMemory::new(2 * MIB, Domain::VolatileCache);
         let disk = SimDisk::new(1);

@@ -1,8 +1,10 @@
 //! Ranges, prefixes and ends of tables.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use duramen::{Db, Error, KeyRange, Options, Table};
+use duramen_io::SimDisk;
 
 fn populated(keys: &[&[u8]]) -> (tempfile::TempDir, Db, Table) {
     let home = tempfile::tempdir().unwrap();
@@ -93,4 +95,30 @@ fn a_table_is_created_once_by_all_who_want_it() {
     assert_eq!(db.run(|txn| txn.scan(&table, ..).collect::<Result<Vec<_>, _>>()).unwrap().len(), 8);
     assert_eq!(db.list().unwrap(), ["shared"]);
     assert!(matches!(db.table(""), Err(Error::BadTableName { .. })));
+}
+
+/// A scan read the large values of up to 64 records before it returned the first one.
+#[test]
+fn a_scan_reads_large_values_as_it_comes_to_them() {
+    const BYTES: usize = 2 << 20;
+    for lock_escalation in [1, 1_000_000] {
+        let options = Options { pool_bytes: 1 << 20, lock_escalation, ..Options::small() };
+        let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+        let table = db.create_table("t").unwrap();
+        for row in 0..20_u8 {
+            db.run(|txn| txn.put(&table, &[row], &vec![row; BYTES])).unwrap();
+        }
+        db.checkpoint().unwrap();
+        for is_reversed in [false, true] {
+            let before = db.metrics().page_reads;
+            let mut txn = db.begin();
+            let mut scan = if is_reversed { txn.scan_rev(&table, ..) } else { txn.scan(&table, ..) };
+            let first = scan.next().unwrap().unwrap();
+            let reads = db.metrics().page_reads - before;
+            assert_eq!(first.1, vec![first.0[0]; BYTES]);
+            assert!(reads < 2 * BYTES as u64 / 8192, "{reads} pages, escalation {lock_escalation}, {is_reversed}");
+            assert_eq!(scan.count(), 19);
+        }
+        db.close().unwrap();
+    }
 }

@@ -16,7 +16,11 @@ use duramen_sync::{Arc, Condvar, Mutex};
 use super::program::{Memory, Op, Program, Seen, SmallKey, State, Store};
 
 /// How long a step may take before it counts as waiting.
-const STEP_LIMIT: Duration = Duration::from_millis(4);
+const STEP_LIMIT: Duration = Duration::from_millis(2);
+
+/// The same where a test is about one interleaving.
+const PATIENT_STEP_LIMIT: Duration = Duration::from_millis(10);
+
 /// How long all transactions may wait before that counts as a hang.
 const HANG: Duration = Duration::from_secs(15);
 
@@ -146,6 +150,7 @@ pub struct Interleaver {
     table: Table,
     workers: Vec<Worker>,
     broken: Cell<bool>,
+    step_limit: Duration,
 }
 
 /// The records of a table as a [`Store`].
@@ -292,7 +297,17 @@ impl Interleaver {
             table: table.clone(),
             workers: workers.collect::<std::io::Result<_>>()?,
             broken: Cell::new(false),
+            step_limit: STEP_LIMIT,
         })
+    }
+
+    /// Waits longer before a step counts as waiting: for a test of one interleaving, which a busy
+    /// machine must not change.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        let mut patient = self;
+        patient.step_limit = PATIENT_STEP_LIMIT;
+        patient
     }
 
     /// Gives the table these contents.
@@ -376,7 +391,7 @@ impl Interleaver {
                     self.turn(&mut progress, txn)?;
                     stuck_since = Instant::now();
                 }
-                None => self.collect_all(&mut progress, STEP_LIMIT)?,
+                None => self.collect_all(&mut progress, self.step_limit)?,
             }
             if stuck_since.elapsed() > HANG {
                 return Err(format!("all transactions wait: {}", progress.execution));
@@ -396,12 +411,12 @@ impl Interleaver {
         progress.execution.begun.push(txn);
         self.workers[txn].commands.send(Command::Run(op));
         progress.waiting[txn] = true;
-        self.collect(progress, txn, STEP_LIMIT)?;
+        self.collect(progress, txn, self.step_limit)?;
         progress.execution.waits += u64::from(progress.waiting[txn]);
         if progress.ended[txn] {
             // Its locks are free now: the transactions that waited for them continue before the
             // next step.
-            self.collect_all(progress, STEP_LIMIT)?;
+            self.collect_all(progress, self.step_limit)?;
         }
         Ok(())
     }

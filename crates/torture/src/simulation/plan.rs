@@ -192,6 +192,7 @@ impl Plan {
         let thoroughness = Thoroughness {
             points: Coverage::Sample(1),
             random_images: 1,
+            continued: Coverage::All,
             recovery_points: Coverage::Sample(1),
             limit: Duration::from_secs(100_000),
             log: self.circumstances.log,
@@ -201,7 +202,7 @@ impl Plan {
         let surrounded =
             |workload| -> &'static Surrounded { Box::leak(Box::new(Surrounded { workload, circumstances })) };
         let at = |workload: &'static Surrounded, part: u32, log: LogEnd| {
-            count_operations(workload, seed, log).map(|count| count * u64::from(part) / 1_000_000)
+            count_operations(workload, seed, log).map(|operations| operations.end() * u64::from(part) / 1_000_000)
         };
         match self.scenario {
             Scenario::Lists(shape) => try_history(shape, seed, circumstances),

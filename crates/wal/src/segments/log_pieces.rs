@@ -5,8 +5,10 @@
 //! otherwise the backup's segment. The last segment of the backup ends where the backup ends.
 //! Reading begins where the backup's log begins and continues as far as segments follow each other.
 //! The end is the first position without a valid record, as in recovery. But records that were
-//! certainly hardened must be present: those before the end of the backup and those in whole
-//! segments.
+//! certainly hardened must be present: those before the end of the backup and those in archived
+//! segments. If all there is was asked for ([`LogPieces::to_the_end`]), nothing may follow the end
+//! of the log itself that a crash cannot explain, as when it is opened
+//! ([`crate::segments::recover`]), and it must have what its owner knows to be hardened.
 //!
 //! # Another database's log
 //! A restored database continues differently from the database from which it was copied, at the
@@ -18,7 +20,7 @@ use std::collections::BTreeMap;
 
 use duramen_io::{AlignedBuf, Disk, OpenMode};
 use duramen_sync::Arc;
-use duramen_types::{LogId, Lsn};
+use duramen_types::{Gsn, LogId, Lsn};
 
 use crate::error::{Result, WalError};
 use crate::format::header::LEAST_HEADER_BYTES;
@@ -26,7 +28,7 @@ use crate::format::identity::Identity;
 use crate::format::record::{RecordRef, seal};
 use crate::format::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, directory, segment_name};
 use crate::segments::files::{OpenFiles, SegmentFiles, names};
-use crate::segments::recover::open_segment;
+use crate::segments::recover::{check_for_damage, has_record, open_segment};
 use crate::segments::scan::Scanner;
 
 /// Bytes written at a time, plus at most one record.
@@ -74,8 +76,19 @@ pub struct LogPieces {
     certain: u64,
     /// The first missing segment that is followed by present ones.
     gap: Option<u64>,
-    /// Whether the log itself was among the pieces.
-    has_log: bool,
+    /// The bytes of the log buffer that the log's own segments state, if they are among the pieces.
+    buffers: BTreeMap<u64, u64>,
+    /// What the log itself has at its end, if that is asked for.
+    expected: Option<Expected>,
+}
+
+/// What is known of the end of the log itself.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    /// Everything below was hardened.
+    hardened: Lsn,
+    /// Records with higher GSNs may be the rest of a cut.
+    gsn: Gsn,
 }
 
 /// Where reading has ended.
@@ -217,7 +230,7 @@ impl LogPieces {
                 }
             }
         }
-        let has_log = !log.is_empty();
+        let buffers = log.iter().map(|(number, (_, header))| (*number, header.ring_bytes)).collect();
         let last = [&backup, &archive, &log].into_iter().filter_map(|some| Some(*some.last_key_value()?.0)).max();
         let last = last.unwrap_or_default();
         let (mut live, mut gap, mut certain) = (BTreeMap::new(), None, end.get());
@@ -259,7 +272,16 @@ impl LogPieces {
         // Nothing behind a gap is read.
         let files = Arc::new(SegmentFiles::new(identity, geometry, live, last_bytes));
         let certain = certain.min(files.limit());
-        Ok(Self { files, backup: (start, end), certain, gap, has_log })
+        Ok(Self { files, backup: (start, end), certain, gap, buffers, expected: None })
+    }
+
+    /// Makes damage at the end of the log itself an error, for a restore of all there is: a point
+    /// before the end can be restored in spite of it. The owner of the log knows that everything
+    /// before `hardened` was hardened; and if a crash interrupted the cutting of several logs, the
+    /// GSN `cut` after which they are cut.
+    #[must_use]
+    pub fn to_the_end(self, hardened: Lsn, cut: Option<Gsn>) -> Self {
+        Self { expected: Some(Expected { hardened, gsn: cut.unwrap_or(Gsn::MAX) }), ..self }
     }
 
     /// Returns which log it is.
@@ -279,12 +301,12 @@ impl LogPieces {
 
     /// Returns whether the log itself was among the pieces.
     pub fn has_log(&self) -> bool {
-        self.has_log
+        !self.buffers.is_empty()
     }
 
     /// Returns whether the log itself was among the pieces and this one reaches its end.
     pub fn reaches_end(&self) -> bool {
-        self.has_log && self.gap.is_none()
+        self.has_log() && self.gap.is_none()
     }
 
     /// Returns the size of a segment in bytes.
@@ -312,9 +334,20 @@ impl LogPieces {
         // The last record of a whole segment may continue in a missing one.
         let is_header_cut_off = at.get() + LEAST_HEADER_BYTES as u64 > self.files.limit();
         let is_cut_off = (scanner.is_cut_off() || is_header_cut_off) && at >= self.backup.1;
-        if at.get() < self.certain && !is_cut_off {
+        let is_lost = match is_cut_off {
+            true if at.get() < self.certain => has_record(&self.files, at.get() + 8)?,
+            true => false,
+            false => at.get() < self.certain,
+        };
+        let expected = self.expected.filter(|_| self.reaches_end());
+        if is_lost || expected.is_some_and(|expected| at < expected.hardened) {
             let reason = scanner.stopped_because().unwrap_or("there is no record here");
             return Err(self.files.geometry.corrupt(at.get(), reason));
+        }
+        if let Some(expected) = expected {
+            let segment = self.files.geometry.segment_of(at.get());
+            let buffer = self.buffers.range(..=segment).next_back().map_or(0, |(_, bytes)| *bytes);
+            check_for_damage(&self.files, at, buffer, expected.gsn)?;
         }
         Ok(Cut { at, is_record: false, gap: self.gap })
     }

@@ -548,22 +548,26 @@ impl Segments {
         if first >= keep {
             return Ok(());
         }
-        let mut spares = Vec::new();
+        let disk = self.home.disk();
+        let (mut spares, mut outcome) = (Vec::new(), Ok(()));
         for number in first..keep {
             self.files.remove(number);
             let name = segment_name(self.log(), number);
-            if growth.spares.len() + spares.len() < self.limits.spare_segments {
-                self.home.disk().rename(&name, &spare_name(self.log(), number))?;
-                spares.push(number);
-            } else {
-                self.home.disk().remove(&name)?;
+            let becomes_spare = growth.spares.len() + spares.len() < self.limits.spare_segments;
+            outcome = match becomes_spare {
+                true => disk.rename(&name, &spare_name(self.log(), number)),
+                false => disk.remove(&name),
+            };
+            if outcome.is_err() {
+                break;
             }
+            spares.extend(becomes_spare.then_some(number));
         }
-        self.home.disk().sync_directory(&directory(self.log()))?;
+        disk.sync_directory(&directory(self.log()))?;
         // Not earlier: a spare gets another segment's header, which must not appear under this
         // segment's name.
         growth.spares.append(&mut spares);
-        Ok(())
+        Ok(outcome?)
     }
 
     /// Takes over the files that an earlier run has left, whose names are durable: spares that can

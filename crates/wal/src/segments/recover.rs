@@ -205,11 +205,8 @@ pub(crate) fn find_end(
         Some(None) => Lsn::ZERO,
     };
     let first = files.span().map_or(end, |(first, _)| Lsn::new(files.geometry.base(first)));
-    // To the end of its last block, within the segments.
-    let window = (end.get() + found.ring_bytes(end)).next_multiple_of(BLOCK).min(files.limit());
-    let end = End { end, unsure: unsure.max(first), window };
-    check_for_damage(files, end.end, window, expected)?;
-    Ok(end)
+    let window = check_for_damage(files, end, found.ring_bytes(end), expected)?;
+    Ok(End { end, unsure: unsure.max(first), window })
 }
 
 impl Found {
@@ -228,9 +225,12 @@ impl Found {
     }
 }
 
-/// Refuses a log that holds records behind `end` which a crash cannot explain. `window` is the end
-/// of what the last flush may have written behind `end`.
-fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64, expected: Gsn) -> Result<()> {
+/// Refuses a log that holds records behind `end` which a crash cannot explain. `buffer` is the size
+/// in bytes of the log buffer of the process that wrote there. Returns the end of what its last
+/// flush may have written behind `end`.
+pub(crate) fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, buffer: u64, expected: Gsn) -> Result<u64> {
+    // To the end of its last block, within the segments.
+    let window = (end.get() + buffer).next_multiple_of(BLOCK).min(files.limit());
     let damaged = |proof: Lsn| {
         let reason = format!("hardened records are missing here: the log ends at {end}, but continues at {proof}");
         Err(files.geometry.corrupt(end.get(), reason))
@@ -255,7 +255,14 @@ fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, window: u64, expected: 
             }
         })?;
     }
-    proof.map_or(Ok(()), damaged)
+    proof.map_or(Ok(window), damaged)
+}
+
+/// Returns whether a valid record starts at `from` or behind it.
+pub(crate) fn has_record(files: &Arc<SegmentFiles>, from: u64) -> Result<bool> {
+    let mut found = false;
+    for_each_record_in(files, from, files.limit(), |_| found = true)?;
+    Ok(found)
 }
 
 /// Calls `f` with each valid record that starts in `[from, to)`. The starts of records are unknown,

@@ -111,7 +111,7 @@ impl Worker {
     }
 
     fn run(&self) {
-        let _guard = FailOnPanic(&self.logs.all()[0]);
+        let _guard = FailOnPanic::new(&self.logs.all()[0]);
         let mut needed: Vec<Needed> = vec![None; self.logs.all().len()];
         while !self.event().is_stopped() {
             let due = self.due(&mut needed);

@@ -46,7 +46,9 @@ pub struct Known<'a> {
     /// A GSN and, for each log, an earlier position; all records of that log from the position on
     /// have higher GSNs.
     pub earlier: (Gsn, &'a [Lsn]),
-    /// The logs are complete up to this GSN.
+    /// The logs are complete up to this GSN, and no sync record before `from` has a higher
+    /// boundary: one less than what [`Log::hardened_below`] returned before the positions were
+    /// determined.
     pub complete: Gsn,
     /// The logs were being cut behind that GSN.
     pub is_cutting: bool,

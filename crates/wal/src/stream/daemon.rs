@@ -76,7 +76,7 @@ impl Daemons {
 }
 
 fn flush_loop(shared: &StreamInner) {
-    let _guard = FailOnPanic(shared);
+    let _guard = FailOnPanic::new(shared);
     let mut backoff = Backoff::new();
     while !shared.daemon.is_stopped() {
         match shared.queue.due(&shared.space) {
@@ -99,12 +99,12 @@ fn flush_loop(shared: &StreamInner) {
 }
 
 fn archive_loop(shared: &StreamInner) {
-    let _guard = FailOnPanic(shared);
+    let _guard = FailOnPanic::new(shared);
     shared.archive();
 }
 
 fn preallocate_loop(shared: &StreamInner) {
-    let _guard = FailOnPanic(shared);
+    let _guard = FailOnPanic::new(shared);
     while !shared.preallocator.is_stopped() {
         if shared.segments.wants_more(shared.space.end()) {
             shared.segments.add_ahead(|| shared.space.end());

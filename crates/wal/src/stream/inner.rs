@@ -276,7 +276,7 @@ impl StreamInner {
     /// Writes what is due to the segments, durably; returns whether there was any work. Where a
     /// flush hardens records, the caller has the right to flush (see [`CommitQueue`]).
     pub(crate) fn flush(&self, purpose: Purpose) -> bool {
-        let _guard = FailOnPanic(self);
+        let _guard = FailOnPanic::new(self);
         if self.space.has_failed() {
             return false;
         }
@@ -425,13 +425,22 @@ impl StreamInner {
 }
 
 /// Fails the log when a thread that works for others panics, so that no thread waits for it for
-/// ever.
-pub(crate) struct FailOnPanic<'a>(pub(crate) &'a StreamInner);
+/// ever. A thread that has been panicking before may harden the log as it unwinds.
+pub(crate) struct FailOnPanic<'a> {
+    shared: &'a StreamInner,
+    was_panicking: bool,
+}
+
+impl<'a> FailOnPanic<'a> {
+    pub(crate) fn new(shared: &'a StreamInner) -> Self {
+        Self { shared, was_panicking: thread::panicking() }
+    }
+}
 
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.fail(WalError::System {
+        if thread::panicking() && !self.was_panicking {
+            self.shared.fail(WalError::System {
                 what: "continue".to_owned(),
                 reason: "a thread of the log panicked".to_owned(),
             });

@@ -258,6 +258,8 @@ impl Stream {
     fn stop(&self) {
         self.shared.fail(WalError::Closed);
         self.daemons.stop(&self.shared);
+        // A committer may still be flushing; it must not write when the log is opened again.
+        drop(self.shared.device.writer().lock());
     }
 }
 

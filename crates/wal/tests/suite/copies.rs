@@ -155,16 +155,18 @@ fn a_gap_is_found_and_named() {
     assert!(matches!(refused, WalError::MissingSegment { segment, .. } if segment == of_end - 1), "{refused}");
 }
 
+/// Returns the file of an LSN, and the place in it.
+fn place(lsn: u64) -> (String, u64) {
+    let number = (lsn - FIRST_LSN.get()) / ((64 << 10) - 4096);
+    (format!("log/{number:016x}.log"), 4096 + (lsn - FIRST_LSN.get()) % ((64 << 10) - 4096))
+}
+
 #[test]
 fn damage_is_noticed_before_the_end_and_in_the_archive() {
     let world = World::new(true);
-    let geometry = |lsn: u64| {
-        let number = (lsn - FIRST_LSN.get()) / ((64 << 10) - 4096);
-        (format!("log/{number:016x}.log"), 4096 + (lsn - FIRST_LSN.get()) % ((64 << 10) - 4096))
-    };
     for record in world.records.iter().filter(|record| record.lsn >= world.start && record.end <= world.end) {
         let backup = world.backup.image();
-        let (name, byte) = geometry(record.lsn.get() + 20);
+        let (name, byte) = place(record.lsn.get() + 20);
         backup.flip_bit(&name, byte, 3);
         let damaged =
             World { backup, archive: world.archive.image(), disk: world.disk.image(), records: Vec::new(), ..world };
@@ -174,12 +176,62 @@ fn damage_is_noticed_before_the_end_and_in_the_archive() {
     let chain_end = world.chain(true, false).unwrap().find_cut(|_| false).unwrap().at;
     for record in world.records.iter().filter(|record| record.lsn >= world.end && record.end <= chain_end) {
         let archive = world.archive.image();
-        let (name, byte) = geometry(record.lsn.get() + 20);
+        let (name, byte) = place(record.lsn.get() + 20);
         archive.flip_bit(&name, byte, 3);
         let damaged =
             World { archive, backup: world.backup.image(), disk: world.disk.image(), records: Vec::new(), ..world };
         let found = damaged.chain(true, false).unwrap().find_cut(|_| false);
         assert!(matches!(found, Err(WalError::Corrupt { .. })), "{record:?} {found:?}");
+    }
+}
+
+/// In the log itself, too: reading ended there, as if the log had, and what followed was lost.
+#[test]
+fn damage_to_the_log_itself_is_not_its_end() {
+    let world = World::new(false);
+    let all = world.records.last().unwrap().end;
+    let last = world.records.last().unwrap().lsn;
+    for record in world.records.iter().filter(|record| record.lsn >= world.end && record.lsn < last) {
+        let disk = world.disk.image();
+        let (name, byte) = place(record.lsn.get() + 20);
+        disk.flip_bit(&name, byte, 3);
+        let damaged =
+            World { disk, archive: world.archive.image(), backup: world.backup.image(), records: Vec::new(), ..world };
+        let chain = damaged.chain(false, true).unwrap();
+        // Points before it can be restored.
+        assert_eq!(chain.find_cut(|_| false).unwrap(), Cut { at: record.lsn, is_record: false, gap: None });
+        let found = chain.to_the_end(Lsn::ZERO, None).find_cut(|_| false);
+        assert!(matches!(found, Err(WalError::Corrupt { .. })), "{record:?} {found:?}");
+    }
+    // Nothing follows the last record, so only its owner knows that it was hardened.
+    let disk = world.disk.image();
+    let (name, byte) = place(last.get() + 20);
+    disk.flip_bit(&name, byte, 3);
+    let world =
+        World { disk, archive: world.archive.image(), backup: world.backup.image(), records: Vec::new(), ..world };
+    let chain = world.chain(false, true).unwrap().to_the_end(Lsn::ZERO, None);
+    assert_eq!(chain.find_cut(|_| false).unwrap(), Cut { at: last, is_record: false, gap: None });
+    let found = chain.to_the_end(all, None).find_cut(|_| false);
+    assert!(matches!(found, Err(WalError::Corrupt { .. })), "{found:?}");
+}
+
+/// A length that has become larger than the rest of the archive is no record that goes on in the
+/// next segment.
+#[test]
+fn a_damaged_length_does_not_end_the_archive() {
+    let world = World::new(true);
+    let chain_end = world.chain(true, false).unwrap().find_cut(|_| false).unwrap().at;
+    let behind = |record: &&Record| record.lsn >= world.end && record.end < chain_end;
+    for record in world.records.iter().filter(behind) {
+        for bit in 0..16 {
+            let archive = world.archive.image();
+            let (name, byte) = place(record.lsn.get() + 4 + bit / 8);
+            archive.flip_bit(&name, byte, (bit % 8) as u8);
+            let damaged =
+                World { archive, backup: world.backup.image(), disk: world.disk.image(), records: Vec::new(), ..world };
+            let found = damaged.chain(true, false).unwrap().find_cut(|_| false);
+            assert!(matches!(found, Err(WalError::Corrupt { .. })), "{record:?} {found:?}");
+        }
     }
 }
 

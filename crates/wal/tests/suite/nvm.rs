@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_pmem::{Domain, DrainBy, PmemError, SimMemory, Source, Survive};
+use duramen_test_support::is_long;
 use duramen_wal::{FIRST_LSN, InsertDesign, Log, LogDevice, NvmOptions, WalError, WalOptions};
 
 use crate::common::history::{History, check_contents, choices, work};
@@ -224,7 +225,7 @@ fn in_every_design() {
 fn many_lives() {
     for domain in DOMAINS {
         for design in InsertDesign::ALL {
-            for seed in 0..2 {
+            for seed in 0..if is_long() { 8 } else { 1 } {
                 let mut random = Rng::new(seed);
                 let mut world = World::new(seed, Some(domain), 1);
                 let mut history = History::default();

@@ -3,12 +3,15 @@
 use crate::btree::Neighbour;
 use crate::error::Result;
 use crate::page::{Node, PageBytes, SlotFlags};
+use crate::storage::overflow::Reference;
 
 /// The result of one read of the tree. It is used again for the next read.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
+    /// Bytes of the large values that the records refer to.
+    large: u64,
     /// The key whose gap bounds the range, if the read reached it.
     pub(super) boundary: Option<Neighbour>,
     /// The range has no more records behind these.
@@ -41,6 +44,7 @@ impl Batch {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
+        self.large = 0;
         self.boundary = None;
         self.last = false;
     }
@@ -49,6 +53,14 @@ impl Batch {
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Returns whether the large values of the records are enough to be read at a time.
+    #[inline]
+    pub(super) fn is_heavy(&self) -> bool {
+        /// Bytes.
+        const MOST: u64 = 1 << 20;
+        self.large >= MOST
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -83,8 +95,12 @@ impl Batch {
         if with_value {
             node.append_value(slot, &mut self.bytes);
         }
-        let value = Span { start: middle, end: self.bytes.len() };
-        self.entries.push(Entry { key: Span { start, end: middle }, value, flags: node.flags(slot) });
+        let (value, flags) = (Span { start: middle, end: self.bytes.len() }, node.flags(slot));
+        if with_value && flags.contains(SlotFlags::OVERFLOW) && !flags.contains(SlotFlags::GHOST) {
+            // What is read without a latch may be anything, until the leaf is found unchanged.
+            self.large += Reference::decode(self.of(value)).map_or(0, |reference| u64::from(reference.len));
+        }
+        self.entries.push(Entry { key: Span { start, end: middle }, value, flags });
         &self.bytes[start..middle]
     }
 

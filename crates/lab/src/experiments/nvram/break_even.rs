@@ -48,7 +48,7 @@ impl Experiment for BreakEven {
             for workload in if single == mix { vec![single] } else { vec![single, mix] } {
                 context.prepare(&format!("populating {workload}"));
                 let site = ground.site(workload)?;
-                let (tuned, what) = near_instant(context, (workload, &*site), ground.dirty_pages())?;
+                let (tuned, what) = near_instant(context, &*ground, (workload, &*site))?;
                 setting.push(what);
                 let contenders = [tuned, IN_PLACE, IN_PLACE_FEWEST];
                 let series = curves(context, (workload, &*site), ground.rounds(), &contenders, barriers)?;

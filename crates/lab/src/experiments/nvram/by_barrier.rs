@@ -54,7 +54,7 @@ fn measure(context: &mut Context<'_>, world: World) -> Result<Measured> {
     for &workload in workloads {
         context.prepare(&format!("populating {workload}"));
         let site = ground.site(workload)?;
-        let (tuned, what) = near_instant(context, (workload, &*site), ground.dirty_pages())?;
+        let (tuned, what) = near_instant(context, &*ground, (workload, &*site))?;
         measured.setting.push(what);
         let mut contenders = vec![tuned];
         contenders.extend_from_slice(CONTENDERS);

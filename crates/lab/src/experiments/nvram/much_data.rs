@@ -44,7 +44,7 @@ impl Experiment for MuchData {
         for workload in WORKLOADS {
             context.prepare(&format!("populating {workload}"));
             let site = ground.site(workload)?;
-            let (tuned, what) = near_instant(context, (workload, &*site), ground.dirty_pages())?;
+            let (tuned, what) = near_instant(context, &ground, (workload, &*site))?;
             setting.push(what);
             let contenders = [tuned, IN_PLACE_FEWEST, GROUP_COMMIT_FEWEST];
             let series = curves(context, (workload, &*site), ground.rounds(), &contenders, BARRIERS)?;

@@ -1,5 +1,6 @@
 //! The databases on this machine.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::ground::{Ground, Interrupted, Run, Site, Speed};
@@ -119,14 +120,14 @@ impl Native {
 
 impl Ground for Native {
     fn site(&self, workload: &'static str) -> Result<Box<dyn Site>> {
-        let mut beds: Vec<(Contender, NvmBed)> = Vec::new();
+        let mut beds: Vec<(Contender, OnceCell<NvmBed>)> = Vec::new();
         for &contender in CONTENDERS {
             if !beds.iter().any(|(other, _)| other.is_like(contender)) {
-                beds.push((contender, NvmBed::populate(contender, self.job(workload))?));
+                beds.push((contender, OnceCell::new()));
             }
         }
         let Self { clients, batched, time, long, .. } = *self;
-        Ok(Box::new(Here { beds, clients, batched, time, long }))
+        Ok(Box::new(Here { job: self.job(workload), beds, clients, batched, time, long }))
     }
 
     fn rounds(&self) -> usize {
@@ -179,9 +180,10 @@ fn counts(all: &[Clients], are_blocking: bool) -> String {
     if some.is_empty() { "none".to_owned() } else { some.join(", ") }
 }
 
-/// The databases of a workload.
+/// The databases of a workload, each of which is populated when it is first needed.
 struct Here {
-    beds: Vec<(Contender, NvmBed)>,
+    job: Job,
+    beds: Vec<(Contender, OnceCell<NvmBed>)>,
     clients: &'static [Clients],
     batched: &'static [Clients],
     time: Duration,
@@ -189,9 +191,13 @@ struct Here {
 }
 
 impl Here {
-    fn bed(&self, contender: Contender) -> &NvmBed {
+    fn bed(&self, contender: Contender) -> Result<&NvmBed> {
         let found = self.beds.iter().find(|(other, _)| other.is_like(contender));
-        &found.expect("each scheme has a database").1
+        let (contender, bed) = found.expect("each scheme has a database");
+        if bed.get().is_none() {
+            let _ = bed.set(NvmBed::populate(*contender, self.job)?);
+        }
+        Ok(bed.get().expect("it was populated"))
     }
 }
 
@@ -202,7 +208,7 @@ impl Site for Here {
 
     fn speeds(&self, contender: Contender, barrier: Duration, clients: &[Clients]) -> Result<Vec<Speed>> {
         let time = self.time.max(contender.least_time());
-        let all = self.bed(contender).each(contender, barrier, clients, time)?;
+        let all = self.bed(contender)?.each(contender, barrier, clients, time)?;
         Ok(all.iter().map(Speed::of).collect())
     }
 
@@ -212,7 +218,7 @@ impl Site for Here {
             Run::Long => self.long,
         };
         let clients = *self.clients(contender).last().expect("there are clients");
-        let (measured, report) = self.bed(contender).interrupt(contender, clients, time)?;
+        let (measured, report) = self.bed(contender)?.interrupt(contender, clients, time)?;
         Ok(Interrupted {
             throughput: measured.throughput,
             recovery: report.micros() as f64 / 1e6,
@@ -222,6 +228,6 @@ impl Site for Here {
     }
 
     fn audit(&self) -> Result<()> {
-        self.beds.iter().try_for_each(|(_, bed)| bed.audit())
+        self.beds.iter().filter_map(|(_, bed)| bed.get()).try_for_each(NvmBed::audit)
     }
 }

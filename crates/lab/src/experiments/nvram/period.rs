@@ -51,7 +51,7 @@ impl Experiment for Period {
         for &workload in workloads {
             context.prepare(&format!("populating {workload}"));
             let site = ground.site(workload)?;
-            let (tuned, what) = near_instant(context, (workload, &*site), ground.dirty_pages())?;
+            let (tuned, what) = near_instant(context, &*ground, (workload, &*site))?;
             setting.push(what);
             let trade = trade(context, (workload, &*site), ground.rounds(), tuned, periods)?;
             context.prepare("auditing");

@@ -56,8 +56,10 @@ impl Experiment for Latency {
             let taken = taken(context, (name, workload))?;
             let trace = &taken.trace;
             let missed: Vec<f64> = cached.iter().map(|&pages| missed_lines(trace, pages)).collect();
-            context.prepare(&format!("populating {name}"));
-            let bed = NvmBed::populate(IN_PLACE, job(context, workload))?;
+            let bed = match taken.bed.take() {
+                Some(bed) => bed,
+                None => NvmBed::populate(IN_PLACE, job(context, workload))?,
+            };
             let slowed = Slowed::open(&bed, 4 * time)?;
             let mut measured = vec![vec![Vec::new(); cached.len()]; latencies.len()];
             for _ in 0..rounds {

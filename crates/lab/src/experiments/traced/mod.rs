@@ -15,9 +15,10 @@ pub(super) use caching::Caching;
 pub(super) use latency::Latency;
 pub(super) use lines::LinesPerLatch;
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
-use duramen_sync::Arc;
 use duramen_sync::page_trace::Visit;
 
 use crate::contender::{IN_PLACE, PERIOD, Sizes};
@@ -50,17 +51,19 @@ fn job(context: &Context<'_>, workload: &'static str) -> Job {
 /// A trace of a workload, and how fast the workload is.
 struct Taken {
     trace: Trace,
+    /// The database, until an experiment takes it.
+    bed: RefCell<Option<NvmBed>>,
     /// Commits per second of two threads.
     throughput: f64,
 }
 
 thread_local! {
     /// By workload and transactions.
-    static KEPT: Kept<(&'static str, u64), Arc<Taken>> = const { Kept::new() };
+    static KEPT: Kept<(&'static str, u64), Rc<Taken>> = const { Kept::new() };
 }
 
 /// Takes the trace of a workload, or returns the one that another experiment has taken.
-fn taken(context: &mut Context<'_>, (name, workload): (&str, &'static str)) -> Result<Arc<Taken>> {
+fn taken(context: &mut Context<'_>, (name, workload): (&str, &'static str)) -> Result<Rc<Taken>> {
     let job = job(context, workload);
     let transactions = context.pick(100_000, 10_000, 100);
     let time = Duration::from_millis(context.pick(2_000, 500, 20));
@@ -71,7 +74,7 @@ fn taken(context: &mut Context<'_>, (name, workload): (&str, &'static str)) -> R
         let throughput = slowed.throughput(Duration::ZERO, time)?;
         slowed.close()?;
         bed.audit()?;
-        Ok(Arc::new(Taken { trace, throughput }))
+        Ok(Rc::new(Taken { trace, bed: RefCell::new(Some(bed)), throughput }))
     };
     context.prepare(&format!("populating and tracing {name}"));
     context.measure(format!("tracing {name}"), || KEPT.with(|kept| kept.find_or((workload, transactions), take)))
