@@ -415,7 +415,7 @@ impl Experiment for Allocation {
              million commits per second of less than 300 bytes of log are less than 1 GB/s, while the node's memory \
              takes 28 GB/s and a socket's links 19.2 GB/s. The last figure shows that this is the cause: with memory \
              of 0.5 GB/s for each node, which the log of 24 threads fills, PG-V on one node gains nothing from more \
-             threads, and striped it gains half and more",
+             threads, and striped it goes on to gain",
         )
     }
 
