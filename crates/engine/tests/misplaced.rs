@@ -123,20 +123,26 @@ fn copy_into(from: &Path, to: &Path) {
     }
 }
 
+/// Makes a database with a leaf put back from a copy; returns the leaf's page number, too.
+fn with_an_older_leaf() -> (tempfile::TempDir, usize) {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    put(home.path(), 0..1_000, 1);
+    let before = std::fs::read(&data).unwrap();
+    put(home.path(), 0..1_000, 2);
+    let mut after = std::fs::read(&data).unwrap();
+    let leaf = (3..).find(|page| after[page * PAGE + 4] == 2 && before[page * PAGE + 4] == 2).unwrap();
+    after[leaf * PAGE..][..PAGE].copy_from_slice(&before[leaf * PAGE..][..PAGE]);
+    std::fs::write(&data, after).unwrap();
+    (home, leaf)
+}
+
 /// A page put back from a copy, of the same shape: only its age was wrong. With instant recovery
 /// and such pools, the opening did not end, or panicked.
 #[test]
 fn an_older_page_is_refused() {
     for instant_recovery in [false, true] {
-        let home = tempfile::tempdir().unwrap();
-        let data = home.path().join("data");
-        put(home.path(), 0..1_000, 1);
-        let before = std::fs::read(&data).unwrap();
-        put(home.path(), 0..1_000, 2);
-        let mut after = std::fs::read(&data).unwrap();
-        let leaf = (3..).find(|page| after[page * PAGE + 4] == 2 && before[page * PAGE + 4] == 2).unwrap();
-        after[leaf * PAGE..][..PAGE].copy_from_slice(&before[leaf * PAGE..][..PAGE]);
-        std::fs::write(&data, after).unwrap();
+        let (home, leaf) = with_an_older_leaf();
         for (pool_bytes, recovery_threads) in [(512 << 10, 1), (512 << 10, 2), (8 << 20, 1), (8 << 20, 2)] {
             let copy = copy_of(home.path());
             let options = Options { pool_bytes, recovery_threads: Some(recovery_threads), ..options(instant_recovery) };
@@ -150,15 +156,7 @@ fn an_older_page_is_refused() {
 /// A backup of it was made, and the database restored from it served the older page.
 #[test]
 fn an_older_page_is_not_backed_up() {
-    let home = tempfile::tempdir().unwrap();
-    let data = home.path().join("data");
-    put(home.path(), 0..1_000, 1);
-    let before = std::fs::read(&data).unwrap();
-    put(home.path(), 0..1_000, 2);
-    let mut after = std::fs::read(&data).unwrap();
-    let leaf = (3..).find(|page| after[page * PAGE + 4] == 2 && before[page * PAGE + 4] == 2).unwrap();
-    after[leaf * PAGE..][..PAGE].copy_from_slice(&before[leaf * PAGE..][..PAGE]);
-    std::fs::write(&data, after).unwrap();
+    let (home, leaf) = with_an_older_leaf();
     let (backup, db) = (tempfile::tempdir().unwrap(), Db::open(home.path(), options(false)).unwrap());
     let error = db.backup(backup.path(), |_| {}).unwrap_err();
     assert!(matches!(&error, Error::Corrupt { page: Some(page), .. } if page.get() == leaf as u64), "{error}");
