@@ -374,11 +374,11 @@ impl Pool {
 
     /// Reads in pages that are about to be needed, several at a time, as far as they can be read
     /// and frames are available at once. The errors of the other pages appear when a thread
-    /// requests those pages. Returns how many of the pages were not in the pool.
-    pub(crate) fn prefetch(&self, ids: &[PageId]) -> usize {
+    /// requests those pages.
+    pub(crate) fn prefetch(&self, ids: &[PageId]) {
         const BATCH: usize = 128;
         if self.frames.are_the_store() {
-            return 0;
+            return;
         }
         let end = PageId::new(self.store.pages());
         let wanted: Vec<PageId> =
@@ -418,10 +418,9 @@ impl Pool {
                 }
             }
             if is_out_of_frames {
-                break;
+                return;
             }
         }
-        wanted.len()
     }
 
     /// Takes a clean page out of its frame, which the caller holds exclusively, and gives back both

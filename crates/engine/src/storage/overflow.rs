@@ -3,8 +3,7 @@
 //! The leaf holds a [`Reference`]; the chain's pages hold the value in order, each naming the next.
 //! All pages of a chain carry the chain's number and their position in it, so that a walk can tell
 //! a page of the chain from one that was freed and used again. The reference has a checksum of the
-//! whole value, which is checked when a page of it has come from the store. (A page that is in the
-//! pool was checked when it came there.)
+//! whole value.
 //!
 //! Pages of a chain that follow each other in the data file, the first one with the highest number,
 //! are an *extent*. The level in the header of each page says how many pages of its extent follow
@@ -68,14 +67,6 @@ impl Reference {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         Some(Self { head: PageId::new(word(0)), len: half(8), crc: half(12), chain: word(16) })
-    }
-
-    /// Compares the value with its checksum.
-    fn verify(&self, value: &[u8]) -> std::result::Result<(), PoolError> {
-        match crc32c(value) == self.crc {
-            true => Ok(()),
-            false => Err(broken(self.head, "an overflow value has the wrong checksum")),
-        }
     }
 
     /// Returns the number of pages of the chain.
@@ -159,28 +150,13 @@ impl Store {
 
     /// Reads a value. The caller holds a lock that keeps the chain in place.
     pub(crate) fn read_overflow_chain(&self, reference: Reference) -> std::result::Result<Vec<u8>, PoolError> {
-        let (value, has_come_in) = self.walk_overflow_chain(reference)?;
-        if has_come_in {
-            reference.verify(&value)?;
-        }
-        Ok(value)
-    }
-
-    /// Reads a value and checks it in any case.
-    pub(crate) fn check_overflow_chain(&self, reference: Reference) -> std::result::Result<(), PoolError> {
-        reference.verify(&self.walk_overflow_chain(reference)?.0)
-    }
-
-    /// Returns the value, and whether a page of it was not in the pool.
-    fn walk_overflow_chain(&self, reference: Reference) -> std::result::Result<(Vec<u8>, bool), PoolError> {
         // The buffer grows beyond this only as far as pages of the chain are found, because the
         // length may be damaged.
         const AT_FIRST: usize = 1 << 20;
         let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
         let mut id = reference.head;
-        let (mut read_ahead, mut has_come_in) = (0, false);
+        let mut read_ahead = 0;
         for place in 0..reference.pages() {
-            has_come_in |= !self.pool.is_resident(id);
             let page = self.pool.shared(id)?;
             if !is_link(&page, reference.chain, place) {
                 return Err(broken(id, "an overflow chain links to a page that is not part of it"));
@@ -192,16 +168,16 @@ impl Store {
             if read_ahead == 0 && following > 1 && next.get() + 1 == id.get() {
                 // The rest of the extent, in the order of the file.
                 let rest: Vec<PageId> = (id.get().saturating_sub(following)..id.get()).map(PageId::new).collect();
-                has_come_in |= self.pool.prefetch(&rest) > 0;
+                self.pool.prefetch(&rest);
                 read_ahead = following;
             }
             read_ahead = u64::saturating_sub(read_ahead, 1);
             id = next;
         }
-        if value.len() != reference.len as usize || !id.is_zero() {
-            return Err(broken(reference.head, "an overflow value has the wrong length"));
+        if value.len() != reference.len as usize || crc32c(&value) != reference.crc || !id.is_zero() {
+            return Err(broken(reference.head, "an overflow value has the wrong length or checksum"));
         }
-        Ok((value, has_come_in))
+        Ok(value)
     }
 
     /// Returns the pages that are still part of the chain, from the head.

@@ -304,7 +304,7 @@ fn a_leaked_page_and_one_given_away_too_early_are_found() {
 fn damaged_overflow_values_are_found() {
     let first = |page: &[u8]| page[48..52] == [0; 4] && page[32..40] != [0; 8];
     let plant = |change: fn(&mut [u8])| move |disk: &SimDisk| tamper(disk, find(disk, OVERFLOW, first), change);
-    expect_problem(plant(|page| page[4_000] ^= 1), "wrong checksum");
+    expect_problem(plant(|page| page[4_000] ^= 1), "length or checksum");
     expect_problem(plant(|page| page[52] ^= 1), "bytes of its value, not");
     expect_problem(plant(|page| page[40] ^= 1), "belongs to chain");
     expect_problem(plant(|page| page[48] ^= 1), "of its chain");
