@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use duramen_test_support::{announced_seed, is_long};
+
 /// The command with `args`.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_duramen"));
@@ -105,4 +107,13 @@ pub(crate) fn object(ran: &Ran) -> serde_json::Map<String, serde_json::Value> {
         Ok(serde_json::Value::Object(object)) => object,
         other => panic!("{other:?}: {ran:#?}"),
     }
+}
+
+/// Returns each workload with one of these ways to keep its database, drawn anew for each run; with
+/// each of them in the long suite.
+pub(crate) fn every_workload<W: Copy>(ways: &[W]) -> Vec<(&'static str, W)> {
+    let first = announced_seed("ways to keep the workloads' databases") as usize % ways.len();
+    let count = if is_long() { ways.len() } else { 1 };
+    let names = duramen_workloads::selection::NAMES.iter().copied().enumerate();
+    names.flat_map(|(at, name)| (0..count).map(move |n| (name, ways[(first + at + n) % ways.len()]))).collect()
 }

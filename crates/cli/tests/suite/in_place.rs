@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{Home, Ran, arg, command, duramen, object};
+use crate::common::{Home, Ran, arg, command, duramen, every_workload, object};
 
 fn new_home() -> Home {
     Home::with(&["--scheme", "in-place"])
@@ -25,8 +25,7 @@ fn has(ran: &Ran, words: &[&str]) {
 fn every_workload_runs_and_is_audited() {
     let home = new_home();
     let ways = [("volatile-cache", "pipelined"), ("durable-cache", "sync"), ("volatile-cache", "elr")];
-    let names = duramen_workloads::selection::NAMES.iter().copied();
-    for (workload, (domain, commit)) in names.zip(ways.into_iter().cycle()) {
+    for (workload, (domain, commit)) in every_workload(&ways) {
         let mut args = vec!["bench", workload, "--dir", arg(&home.dir), "--rows-per-unit", "40", "--clients", "3"];
         args.extend(["--pool-mb", "8", "--scale", "1", "--transactions", "100", "--json", "--commit", commit]);
         args.extend(["--scheme", "in-place", "--heap-mb", "32", "--domain", domain]);

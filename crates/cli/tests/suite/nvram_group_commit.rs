@@ -1,6 +1,6 @@
 //! The scheme `nvram-group-commit` on the command line: workloads, inspection and messages.
 
-use crate::common::{Home, Ran, arg, duramen, object};
+use crate::common::{Home, Ran, arg, duramen, every_workload, object};
 
 const SCHEME: [&str; 2] = ["--scheme", "nvram-group-commit"];
 
@@ -14,8 +14,7 @@ fn has(ran: &Ran, words: &[&str]) {
 fn every_workload_runs_and_is_audited() {
     let home = Home::with(&SCHEME);
     let ways = [("volatile-cache", "pipelined", "fewest"), ("durable-cache", "elr", "paper")];
-    let names = duramen_workloads::selection::NAMES.iter().copied();
-    for (workload, (domain, commit, barriers)) in names.zip(ways.into_iter().cycle()) {
+    for (workload, (domain, commit, barriers)) in every_workload(&ways) {
         let mut args = vec!["bench", workload, "--dir", arg(&home.dir), "--rows-per-unit", "40", "--clients", "3"];
         args.extend(["--pool-mb", "8", "--scale", "1", "--transactions", "100", "--json", "--commit", commit]);
         args.extend(SCHEME);

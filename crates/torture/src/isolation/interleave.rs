@@ -263,7 +263,7 @@ impl Drop for Interleaver {
             worker.commands.send(Command::Stop);
         }
         // Threads that hang in the engine are left behind.
-        let wait_for_them = !self.broken.get() && !std::thread::panicking();
+        let wait_for_them = !self.broken.get() && !thread::panicking();
         for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()).filter(|_| wait_for_them) {
             let _ = thread.join();
         }

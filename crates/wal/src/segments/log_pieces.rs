@@ -334,11 +334,7 @@ impl LogPieces {
         // The last record of a whole segment may continue in a missing one.
         let is_header_cut_off = at.get() + LEAST_HEADER_BYTES as u64 > self.files.limit();
         let is_cut_off = (scanner.is_cut_off() || is_header_cut_off) && at >= self.backup.1;
-        let is_lost = match is_cut_off {
-            true if at.get() < self.certain => has_record(&self.files, at.get() + 8)?,
-            true => false,
-            false => at.get() < self.certain,
-        };
+        let is_lost = at.get() < self.certain && (!is_cut_off || has_record(&self.files, at.get() + 8)?);
         let expected = self.expected.filter(|_| self.reaches_end());
         if is_lost || expected.is_some_and(|expected| at < expected.hardened) {
             let reason = scanner.stopped_because().unwrap_or("there is no record here");

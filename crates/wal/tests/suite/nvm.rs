@@ -225,7 +225,7 @@ fn in_every_design() {
 fn many_lives() {
     for domain in DOMAINS {
         for design in InsertDesign::ALL {
-            for seed in 0..if is_long() { 8 } else { 1 } {
+            for seed in 0..if is_long() { 8 } else { 2 } {
                 let mut random = Rng::new(seed);
                 let mut world = World::new(seed, Some(domain), 1);
                 let mut history = History::default();
