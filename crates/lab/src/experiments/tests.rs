@@ -83,14 +83,18 @@ fn n9_goes_through() {
 }
 
 #[test]
-fn t3_and_t9_go_through() {
+fn t3_t4_and_t9_go_through() {
+    // T4 finds a part of what it needs measured.
     goes_through("T3");
+    goes_through("T4");
     goes_through("T9");
 }
 
 #[test]
-fn t5_goes_through() {
+fn t5_and_t6_go_through() {
+    // T6 finds all that it needs measured.
     goes_through("T5");
+    goes_through("T6");
 }
 
 #[test]

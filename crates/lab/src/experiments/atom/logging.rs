@@ -37,9 +37,9 @@ impl Experiment for Full {
         let designs = [UNDO[0], UNDO[2], UNDO[3]];
         let mut by_base = [Vec::new(), Vec::new()];
         for kind in KINDS {
-            let base = measure_kind(context, kind, SMALL, designs[0])?.queue_full;
-            for (ratios, design) in by_base.iter_mut().zip(&designs[1..]) {
-                ratios.push(measure_kind(context, kind, SMALL, *design)?.queue_full / base);
+            let [base, others @ ..] = measure_kind(context, (kind, SMALL), designs)?;
+            for (ratios, measured) in by_base.iter_mut().zip(others) {
+                ratios.push(measured.queue_full / base.queue_full);
             }
         }
         let mean = |ratios: &[f64]| ratios.iter().sum::<f64>() / ratios.len() as f64;
@@ -75,16 +75,19 @@ impl Experiment for Sourced {
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         context.expect(KINDS.len() * (2 * seeds(context).len() + 1));
         let (mut small, mut large) = (Vec::new(), Vec::new());
-        let mut warm: f64 = 0.0;
+        let mut warm = Vec::new();
         for kind in KINDS {
-            small.push(100.0 * measure_kind(context, kind, SMALL, UNDO[2])?.sourced_share);
-            large.push(100.0 * measure_kind(context, kind, LARGE, UNDO[2])?.sourced_share);
+            for (size, shares) in [(SMALL, &mut small), (LARGE, &mut large)] {
+                let [measured] = measure_kind(context, (kind, size), [UNDO[2]])?;
+                shares.push(100.0 * measured.sourced_share);
+            }
             let mut bench = Bench::new(context, kind, SMALL, UNDO[2].0, 1)?;
             bench.plan.warm_up *= WARMER;
-            let what = format!("{} after a longer warm-up", kind.name());
-            let counters = context.measure(what, || bench.run())?.counters;
-            warm = warm.max(100.0 * counters.sourced as f64 / counters.entries as f64);
+            warm.push(bench);
         }
+        let warm = side_by_side(context, "all benchmarks after a longer warm-up", warm, Bench::run)?;
+        let warm = warm.iter().map(|report| 100.0 * report.counters.sourced as f64 / report.counters.entries as f64);
+        let warm = warm.fold(0.0, f64::max);
         let most = small.iter().copied().fold(0.0, f64::max);
         let total = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len() as f64;
         let checks = vec![

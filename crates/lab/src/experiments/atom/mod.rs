@@ -219,30 +219,36 @@ fn seeds(context: &Context<'_>) -> &'static [u64] {
     context.pick(&[1, 2, 3], &[1], &[1])
 }
 
-fn measure(
-    context: &mut Context<'_>,
-    seeds: &[u64],
-    bench: impl Fn(u64) -> Result<Bench>,
-    name: &str,
-) -> Result<Measured> {
-    let benches: Vec<Bench> = seeds.iter().map(|&seed| bench(seed)).collect::<Result<_>>()?;
-    let Bench { kind, size, plan, .. } = &benches[0];
-    let channels =
-        plan.machine.memory.controllers as f64 * if plan.design == Design::RedoTwoChannels { 2.0 } else { 1.0 };
-    let what = format!("{} of {} bytes, {name}", kind.name(), size.bytes());
-    let reports = side_by_side(context, &what, benches, Bench::run)?;
-    let sum = |of: &dyn Fn(&Report) -> u64| reports.iter().map(of).sum::<u64>() as f64;
-    let operations = sum(&|report| report.counters.operations);
-    let (cycles, entries) = (sum(&|report| report.cycles), sum(&|report| report.counters.entries));
-    Ok(Measured {
-        throughput: operations * 1e6 / cycles,
-        queue_full: sum(&|report| report.counters.queue_full) / operations,
-        entries: entries / operations,
-        log_writes: sum(&|report| report.counters.log_lines + report.counters.headers) / operations,
-        data_writes: sum(&|report| report.counters.data_writes) / operations,
-        sourced_share: if entries > 0.0 { sum(&|report| report.counters.sourced) / entries } else { 0.0 },
-        channel: sum(&|report| report.counters.channel_busy) / cycles / channels,
-    })
+impl Measured {
+    /// Returns the means of the runs of `bench` with several seeds.
+    fn of(bench: &Bench, reports: &[Report]) -> Self {
+        let Plan { machine, design, .. } = &bench.plan;
+        let channels = machine.memory.controllers as f64 * if *design == Design::RedoTwoChannels { 2.0 } else { 1.0 };
+        let sum = |of: &dyn Fn(&Report) -> u64| reports.iter().map(of).sum::<u64>() as f64;
+        let operations = sum(&|report| report.counters.operations);
+        let (cycles, entries) = (sum(&|report| report.cycles), sum(&|report| report.counters.entries));
+        Self {
+            throughput: operations * 1e6 / cycles,
+            queue_full: sum(&|report| report.counters.queue_full) / operations,
+            entries: entries / operations,
+            log_writes: sum(&|report| report.counters.log_lines + report.counters.headers) / operations,
+            data_writes: sum(&|report| report.counters.data_writes) / operations,
+            sourced_share: if entries > 0.0 { sum(&|report| report.counters.sourced) / entries } else { 0.0 },
+            channel: sum(&|report| report.counters.channel_busy) / cycles / channels,
+        }
+    }
+}
+
+/// Runs each of `benches` with each of the seeds.
+fn measure(context: &mut Context<'_>, what: &str, seeds: &[u64], benches: &[Bench]) -> Result<Vec<Measured>> {
+    let with_seed = |bench: &Bench, seed| {
+        let mut bench = bench.clone();
+        bench.plan.seed = seed;
+        bench
+    };
+    let runs = benches.iter().flat_map(|bench| seeds.iter().map(|&seed| with_seed(bench, seed))).collect();
+    let reports = side_by_side(context, what, runs, Bench::run)?;
+    Ok(benches.iter().zip(reports.chunks(seeds.len())).map(|(bench, reports)| Measured::of(bench, reports)).collect())
 }
 
 /// Runs `parts` on as many threads as there are processors; returns the results in the order of the
@@ -254,6 +260,9 @@ fn side_by_side<T: Send + Sync + 'static, R: Send + 'static>(
     run: fn(&T) -> Result<R>,
 ) -> Result<Vec<R>> {
     let (count, next) = (parts.len(), AtomicUsize::new(0));
+    if count == 0 {
+        return Ok(Vec::new());
+    }
     let threads = thread::available_parallelism().min(count);
     let work = move || {
         let mut results = Vec::new();
@@ -273,9 +282,13 @@ fn side_by_side<T: Send + Sync + 'static, R: Send + 'static>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Measures a benchmark with a design.
-fn measure_kind(context: &mut Context<'_>, kind: Kind, size: EntrySize, design: (Design, &str)) -> Result<Measured> {
-    measure_stores(context, (kind, size), design, StoreWidth::Word)
+/// Measures a benchmark with each of the designs.
+fn measure_kind<const N: usize>(
+    context: &mut Context<'_>,
+    benchmark: (Kind, EntrySize),
+    designs: [(Design, &str); N],
+) -> Result<[Measured; N]> {
+    measure_stores(context, benchmark, designs, StoreWidth::Word)
 }
 
 thread_local! {
@@ -284,33 +297,37 @@ thread_local! {
 }
 
 /// Measures a benchmark with stores of other widths than a word with one seed only.
-fn measure_stores(
+fn measure_stores<const N: usize>(
     context: &mut Context<'_>,
     (kind, size): (Kind, EntrySize),
-    design: (Design, &str),
+    designs: [(Design, &str); N],
     stores: StoreWidth,
-) -> Result<Measured> {
-    let (seeds, name) = match stores {
-        StoreWidth::Word => (seeds(context), design.1.to_owned()),
-        _ => (&seeds(context)[..1], format!("{}, {stores:?} stores", design.1)),
+) -> Result<[Measured; N]> {
+    let (seeds, with) = match stores {
+        StoreWidth::Word => (seeds(context), String::new()),
+        _ => (&seeds(context)[..1], format!(", {stores:?} stores")),
     };
-    let key = ((kind, size), design.0, stores, context.effort());
-    if let Some(measured) = RUNS.with(|kept| kept.find(&key)) {
+    let effort = context.effort();
+    let find = |design| RUNS.with(|kept| kept.find(&((kind, size), design, stores, effort)));
+    let is_new = |design: &(Design, &str)| find(design.0).is_none();
+    let (new, known): (Vec<_>, Vec<_>) = designs.into_iter().partition(is_new);
+    for (_, name) in known {
         for _ in seeds {
-            context.measure(format!("{}, {name}: measured before", kind.name()), || Ok(()))?;
+            context.measure(format!("{}, {name}{with}: measured before", kind.name()), || Ok(()))?;
         }
-        return Ok(measured);
     }
-    let mut parts = Bench::new(context, kind, size, design.0, 0)?;
-    parts.plan.stores = stores;
-    let bench = move |seed| {
-        let mut bench = parts.clone();
-        bench.plan.seed = seed;
-        Ok(bench)
-    };
-    let measured = measure(context, seeds, bench, &name)?;
-    RUNS.with(|kept| kept.keep(key, measured));
-    Ok(measured)
+    let mut benches = Vec::new();
+    for (design, _) in &new {
+        let mut bench = Bench::new(context, kind, size, *design, 0)?;
+        bench.plan.stores = stores;
+        benches.push(bench);
+    }
+    let names: Vec<&str> = new.iter().map(|(_, name)| *name).collect();
+    let what = format!("{} of {} bytes, {}{with}", kind.name(), size.bytes(), names.join(", "));
+    for (measured, (design, _)) in measure(context, &what, seeds, &benches)?.into_iter().zip(new) {
+        RUNS.with(|kept| kept.keep(((kind, size), design, stores, effort), measured));
+    }
+    Ok(designs.map(|(design, _)| find(design).expect("it was measured")))
 }
 
 /// Returns a figure with a group of bars for each benchmark.

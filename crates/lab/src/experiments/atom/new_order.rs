@@ -88,10 +88,7 @@ impl Experiment for OrderEntering {
         let others = 2 * controls.len() + conditions * TABLE_IV.len();
         context.expect(DESIGNS.len() * seeds(context).len() + others);
         let warehouse = Warehouse::new(context)?;
-        let mut measured = Vec::new();
-        for design in DESIGNS {
-            measured.push(warehouse.measure(context, design, seeds(context), UNCHANGED)?);
-        }
+        let measured = warehouse.measure(context, DESIGNS, seeds(context), UNCHANGED)?;
         let by_base: Vec<f64> = measured.iter().map(|of| of.throughput() / measured[0].throughput()).collect();
         let crashes: u64 = measured.iter().map(|of| of.crashes).sum();
         let failures: u64 = measured.iter().map(|of| of.failures).sum();
@@ -115,8 +112,7 @@ impl Experiment for OrderEntering {
         let of_designs = measured.iter().zip(DESIGNS).zip(&by_base);
         setting.extend(of_designs.map(|((of, design), by_base)| of.describe(design.1, *by_base)));
         for &control in controls {
-            let [base, atom] = [UNDO[0], UNDO[1]].map(|design| warehouse.measure(context, design, &[1], control));
-            let (base, atom) = (base?, atom?);
+            let [base, atom] = warehouse.measure(context, [UNDO[0], UNDO[1]], &[1], control)?;
             setting.push(format!(
                 "Not judged: {}, ATOM has {:.2} times BASE's throughput. With BASE, {} then.",
                 control.what,
@@ -187,24 +183,28 @@ impl Warehouse {
         Ok(Self { machine, scale, warm_up, measured, tables: Arc::new(tables), image })
     }
 
-    fn measure(
+    fn measure<const N: usize>(
         &self,
         context: &mut Context<'_>,
-        design: (Design, &str),
+        designs: [(Design, &str); N],
         seeds: &[u64],
         control: Control,
-    ) -> Result<Measured> {
+    ) -> Result<[Measured; N]> {
         let terminals = control.terminals.unwrap_or(self.machine.core.cores);
-        let plan = |&seed: &u64| {
-            let mut plan = self.plan(design.0, seed);
+        let run = |design, seed| {
+            let mut plan = self.plan(design, seed);
             plan.machine.memory.read = control.read.unwrap_or(plan.machine.memory.read);
             Run { warehouse: self.clone(), plan, terminals, work: 0 }
         };
-        let what = [design.1, control.what].join(" ");
-        let runs = seeds.iter().map(plan).collect();
-        let mut measured = Measured::new(&self.machine, terminals);
-        side_by_side(context, what.trim_end(), runs, Run::run)?.iter().for_each(|report| measured.add(report));
-        Ok(measured)
+        let runs = designs.iter().flat_map(|(design, _)| seeds.iter().map(|seed| run(*design, *seed))).collect();
+        let what = [&designs.map(|(_, name)| name).join(", "), control.what].join(" ");
+        let reports = side_by_side(context, what.trim_end(), runs, Run::run)?;
+        let mut of_designs = reports.chunks(seeds.len());
+        Ok(designs.map(|_| {
+            let mut measured = Measured::new(&self.machine, terminals);
+            of_designs.next().expect("each design ran").iter().for_each(|report| measured.add(report));
+            measured
+        }))
     }
 
     /// Returns the same with the fifth part of the orders.

@@ -66,9 +66,9 @@ impl Redo {
     fn by_opt(context: &mut Context<'_>, stores: StoreWidth) -> Result<[Vec<f64>; 2]> {
         let mut by_opt = [Vec::new(), Vec::new()];
         for kind in KINDS {
-            let opt = measure_stores(context, (kind, SMALL), UNDO[2], stores)?.throughput;
-            for (ratios, design) in by_opt.iter_mut().zip([REDO, TWO_CHANNELS]) {
-                ratios.push(measure_stores(context, (kind, SMALL), design, stores)?.throughput / opt);
+            let [opt, others @ ..] = measure_stores(context, (kind, SMALL), COMPARED, stores)?;
+            for (ratios, measured) in by_opt.iter_mut().zip(others) {
+                ratios.push(measured.throughput / opt.throughput);
             }
         }
         Ok(by_opt)
@@ -111,8 +111,8 @@ impl Experiment for Entries {
         let mut by_opt = |stores| -> Result<Vec<f64>> {
             let mut ratios = Vec::new();
             for kind in KINDS {
-                let opt = measure_stores(context, (kind, SMALL), UNDO[2], stores)?.entries;
-                ratios.push(measure_stores(context, (kind, SMALL), REDO, stores)?.entries / opt);
+                let [opt, redo] = measure_stores(context, (kind, SMALL), [UNDO[2], REDO], stores)?;
+                ratios.push(redo.entries / opt.entries);
             }
             Ok(ratios)
         };
@@ -151,21 +151,18 @@ impl Experiment for Latency {
         let factors = context.pick(&[1, 2, 3, 5, 8, 10, 15, 20][..], &[1, 10], &[1, 10]);
         let conditions = 2 * regimes::REGIMES.len() * 2;
         context.expect(factors.len() * 2 * seeds(context).len() + conditions);
-        let mut series = Vec::new();
-        for design in [UNDO[2], REDO] {
-            let mut points = Vec::new();
-            for &factor in factors {
-                let mut parts = Bench::new(context, Kind::RbTree, SMALL, design.0, 0)?;
-                set_latency(&mut parts, factor);
-                let bench = |seed| {
-                    let mut bench = parts.clone();
-                    bench.plan.seed = seed;
-                    Ok(bench)
-                };
-                let name = format!("{}, latency x {factor}", design.1);
-                points.push((factor as f64, measure(context, seeds(context), bench, &name)?.throughput));
+        let mut series = [UNDO[2], REDO].map(|design| Series::ours(design.1, Vec::new())).to_vec();
+        for &factor in factors {
+            let mut benches = Vec::new();
+            for design in [UNDO[2], REDO] {
+                let mut bench = Bench::new(context, Kind::RbTree, SMALL, design.0, 0)?;
+                set_latency(&mut bench, factor);
+                benches.push(bench);
             }
-            series.push(Series::ours(design.1, points));
+            let measured = measure(context, &format!("rbtree, latency x {factor}"), seeds(context), &benches)?;
+            for (series, measured) in series.iter_mut().zip(measured) {
+                series.points.push((factor as f64, measured.throughput));
+            }
         }
         let ratio = |x: f64| series[1].at(x).unwrap_or(f64::NAN) / series[0].at(x).unwrap_or(f64::NAN);
         let checks = vec![

@@ -71,11 +71,7 @@ fn findings(context: &mut Context<'_>, id: &str, size: EntrySize, paper: [f64; 4
     context.expect(KINDS.len() * UNDO.len() * seeds(context).len() + of_regimes);
     let mut all: Vec<[Measured; 4]> = Vec::new();
     for kind in KINDS {
-        let mut of_kind = Vec::new();
-        for design in UNDO {
-            of_kind.push(measure_kind(context, kind, size, design)?);
-        }
-        all.push([of_kind[0], of_kind[1], of_kind[2], of_kind[3]]);
+        all.push(measure_kind(context, (kind, size), UNDO)?);
     }
     let ratio = |of: &[Measured; 4], design: usize| of[design].throughput / of[0].throughput;
     let mean = |design: usize| geometric_mean(all.iter().map(|of| ratio(of, design)));

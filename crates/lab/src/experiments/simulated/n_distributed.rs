@@ -340,7 +340,7 @@ impl Experiment for Stragglers {
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         const SETUPS: [Setup; 2] = [TX_V, PG_V];
         // As many commits as must go without one.
-        let time = Duration::from_millis(context.pick(80, 80, 1));
+        let time = Duration::from_millis(context.pick(50, 50, 1));
         let long = |workload| {
             let Sweep { bench, .. } = sweep(context, XEON, workload);
             Sweep { bench: Bench { time, ..bench }, threads: context.pick(&[48], &[48], &[24]) }
