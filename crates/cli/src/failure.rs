@@ -9,7 +9,7 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  success; for `bench`, the run and its audit
   1  the run failed
-  2  the command line is invalid, or names something that does not exist
+  2  the command line is invalid
   3  an audit or a check found damage";
 
 /// Result of a subcommand.

@@ -99,6 +99,10 @@ pub enum Error {
     #[error("a transaction of this thread is open on this heap; pass its `Tx` on instead of beginning another")]
     Nested,
 
+    /// The process was forked from the one that opened the heap.
+    #[error("a forked process cannot use a heap of its parent; open a heap after the fork, in one of them")]
+    Forked,
+
     /// Another transaction is in the way. The heap rolls the transaction back and runs the closure
     /// again, whatever the closure makes of this error.
     #[error("another transaction has changed what this one works with; it will be run again")]

@@ -1,7 +1,7 @@
 //! Heaps: opening them and running transactions.
 
 use duramen_pmem::Source;
-use duramen_sync::{Condvar, Mutex, Retry, RwLock, Striped, thread};
+use duramen_sync::{Condvar, Mutex, Process, Retry, RwLock, Striped, thread};
 use duramen_types::{crc32c, crc32c_append};
 
 use crate::error::{Error, Result};
@@ -28,6 +28,8 @@ pub struct Heap {
     /// Transactions hold it shared; one that has met too many conflicts holds it alone.
     alone: RwLock<()>,
     recovered: Recovered,
+    /// A forked child would share the memory, but not the locks.
+    process: Process,
 }
 
 #[derive(Debug)]
@@ -85,6 +87,7 @@ impl Heap {
             slot_is_free: Condvar::new(),
             alone: RwLock::new(()),
             recovered: opened.recovered,
+            process: Process::current(),
         })
     }
 
@@ -98,7 +101,7 @@ impl Heap {
     ///
     /// # Errors
     /// What `body` returns; [`Error::LogFull`]; [`Error::Nested`] within another transaction of
-    /// this thread on this heap.
+    /// this thread on this heap; [`Error::Forked`].
     pub fn atomic<R>(&self, body: impl FnMut(&mut Tx<'_>) -> Result<R>) -> Result<R> {
         self.try_atomic(body)
     }
@@ -111,10 +114,10 @@ impl Heap {
         let mut slot = self.take_slot()?;
         let mut retry = Retry::among_many();
         loop {
-            let is_alone = retry.attempts() >= ALONE_AFTER;
+            let is_alone = retry.attempts() >= ALONE_AFTER || slot.update().needs_all_buckets();
             let _alone = is_alone.then(|| self.alone.write());
             let _shared = (!is_alone).then(|| self.alone.read());
-            let mut tx = Tx::begin(&self.parts, slot.update());
+            let mut tx = Tx::begin(&self.parts, slot.update(), is_alone);
             match body(&mut tx) {
                 Ok(result) if !tx.is_doomed() => match tx.commit() {
                     Ok(()) => return Ok(result),
@@ -204,6 +207,9 @@ impl Heap {
 
     /// Takes a slot for the calling thread; waits if all are taken.
     fn take_slot(&self) -> Result<Slot<'_>> {
+        if !self.process.is_current() {
+            return Err(Error::Forked);
+        }
         let thread = thread::id();
         let mut slots = self.slots.lock();
         if slots.owners.contains(&thread) {

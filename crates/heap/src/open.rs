@@ -104,10 +104,24 @@ fn look(source: &Source, options: &HeapOptions) -> Result<Option<Layout>> {
     let medium = Medium::new(region);
     match medium.read_word(0) {
         0 => Ok(None),
-        MAGIC if medium.read_word(STATE_AT) == 0 => Ok(None),
+        MAGIC if medium.read_word(STATE_AT) == 0 => match was_in_use(&medium) {
+            true => Err(corrupt(&medium, STATE_AT, "the state is missing")),
+            false => Ok(None),
+        },
         MAGIC => read_layout(&medium).map(Some),
         _ => Err(Error::Foreign { location: medium.location().to_owned() }),
     }
+}
+
+/// Returns whether the memory was a whole heap: each opening of one raises the numbers of all
+/// slots, which are zero until it has been made.
+fn was_in_use(medium: &Medium) -> bool {
+    let mut line = [0; LINE_BYTES];
+    medium.read(0, &mut line);
+    let Ok(header) = Header::decode(&line) else { return false };
+    let layout = Layout { header, slabs: 0 };
+    let has_number = |at| layout.unseal(at, medium.read_word(at)).is_some_and(|number| number > 0);
+    (0..layout.header.log.slots).map(|slot| layout.slot(slot)).take_while(|at| *at < FIXED).any(has_number)
 }
 
 fn read_layout(medium: &Medium) -> Result<Layout> {

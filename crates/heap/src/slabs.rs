@@ -118,7 +118,8 @@ impl Slabs {
         slabs.flat_map(of_slab).filter(|object| self.is_live(object)).collect()
     }
 
-    /// Takes space for an object of `len` bytes, for the transaction in `slot`. The object is live.
+    /// Takes space for an object of `len` bytes, for the transaction in `slot`. The object is not
+    /// live yet.
     pub(crate) fn take(&self, len: u64, slot: u32) -> Option<Object> {
         let mut space = self.space.lock();
         let lines = len.max(1).div_ceil(LINE);
@@ -127,9 +128,15 @@ impl Slabs {
             None => self.take_large(&mut space, len)?,
         };
         space.available[object.slab as usize][(object.index / 64) as usize] &= !(1 << (object.index % 64));
+        Some(object)
+    }
+
+    /// Declares an object live, whose space was taken. Called while the transaction holds the locks
+    /// of all its lines: another transaction that has used the space before, and still has a lock
+    /// there, must not find the new object in its place.
+    pub(crate) fn begin(&self, object: &Object) {
         let live = &self.views[object.slab as usize].live[(object.index / 64) as usize];
         live.fetch_or(1 << (object.index % 64), Ordering::Release);
-        Some(object)
     }
 
     /// Declares an object no longer live. Called while the freeing transaction holds the lock of

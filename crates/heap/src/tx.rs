@@ -22,8 +22,9 @@ pub struct Tx<'heap> {
 }
 
 impl<'heap> Tx<'heap> {
-    pub(crate) fn begin(parts: &'heap Parts, update: &'heap mut Update) -> Self {
-        update.begin(parts);
+    /// Begins one; `is_alone` says that there is no other meanwhile.
+    pub(crate) fn begin(parts: &'heap Parts, update: &'heap mut Update, is_alone: bool) -> Self {
+        update.begin(parts, is_alone);
         Self { parts, update, is_over: false, not_send: PhantomData }
     }
 
@@ -94,10 +95,8 @@ impl<'heap> Tx<'heap> {
     /// # Errors
     /// As [`Tx::set`].
     pub fn log(&mut self, extents: &[(Addr, u64)]) -> Result<()> {
-        for (at, len) in extents {
-            self.check(*at, *len)?;
-        }
-        self.update.log(self.parts, extents.iter().map(|(at, len)| (at.get(), *len)))
+        let objects = extents.iter().map(|(at, len)| self.check(*at, *len)).collect::<Result<Vec<Object>>>()?;
+        self.update.log(self.parts, extents.iter().map(|(at, len)| (at.get(), *len)), &objects)
     }
 
     // ----- bytes -----
@@ -116,8 +115,8 @@ impl<'heap> Tx<'heap> {
     /// # Errors
     /// As [`Tx::set`].
     pub fn write(&mut self, at: Addr, bytes: &[u8]) -> Result<()> {
-        self.check(at, bytes.len() as u64)?;
-        self.update.write(self.parts, at.get(), bytes)
+        let object = self.check(at, bytes.len() as u64)?;
+        self.update.write(self.parts, at.get(), bytes, Some(&object))
     }
 
     /// Allocates an object of `len` bytes, which are zero.
@@ -166,7 +165,7 @@ impl<'heap> Tx<'heap> {
 
     pub(crate) fn set_root_line(&mut self, words: [u64; 3]) -> Result<()> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.update.write(self.parts, ROOT_AT, &bytes)
+        self.update.write(self.parts, ROOT_AT, &bytes, None)
     }
 }
 

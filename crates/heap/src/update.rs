@@ -118,6 +118,9 @@ pub(crate) struct Update {
     /// The locks' time up to which the transaction sees the heap.
     time: u64,
     is_doomed: bool,
+    is_alone: bool,
+    /// An attempt has found too few buckets, of which others may have had some.
+    needs_all_buckets: bool,
     /// Locked words, with the versions that they had.
     held: Vec<(usize, u64)>,
     /// Words of the lines that were read, with their versions.
@@ -139,6 +142,8 @@ impl Update {
             log: UpdateLog::new(slot, number),
             time: 0,
             is_doomed: false,
+            is_alone: false,
+            needs_all_buckets: false,
             held: Vec::new(),
             reads: Vec::new(),
             writable: LineSet::default(),
@@ -149,9 +154,18 @@ impl Update {
         }
     }
 
-    pub(crate) fn begin(&mut self, parts: &Parts) {
+    /// Begins a transaction; `is_alone` says that there is no other meanwhile.
+    pub(crate) fn begin(&mut self, parts: &Parts, is_alone: bool) {
         self.time = parts.locks.now();
         self.is_doomed = false;
+        self.is_alone = is_alone;
+        self.needs_all_buckets = false;
+    }
+
+    /// Returns whether the last attempt of a transaction must be repeated without others beside it,
+    /// because they may have had buckets of the log that it needs.
+    pub(crate) fn needs_all_buckets(&self) -> bool {
+        self.needs_all_buckets
     }
 
     /// Returns whether another transaction is in the way of this one.
@@ -306,7 +320,12 @@ impl Update {
         if lines.is_empty() {
             return Ok(());
         }
-        self.log.append((&parts.medium, &parts.layout, &parts.buckets), &self.undo, self.logged)?;
+        let appended = self.log.append((&parts.medium, &parts.layout, &parts.buckets), &self.undo, self.logged);
+        if appended.is_err() && !self.is_alone {
+            self.needs_all_buckets = true;
+            return Err(self.doom());
+        }
+        appended?;
         parts.count(Count::Lines, lines.len() as u64);
         insert_all(&mut self.writable, lines);
         self.logged = self.undo.len();
@@ -318,8 +337,19 @@ impl Update {
         self.undo.truncate(self.logged);
     }
 
-    /// Logs the lines of these ranges in one batch.
-    pub(crate) fn log(&mut self, parts: &Parts, ranges: impl Iterator<Item = (u64, u64)>) -> Result<()> {
+    /// Checks, with lines of an object locked, that the object still is live: another transaction
+    /// may have freed it before the lines were locked. From now on nobody else gets these lines.
+    fn confirm(&mut self, parts: &Parts, object: &Object) -> Result<()> {
+        if parts.slabs.object_at(object.start) == Some(*object) { Ok(()) } else { Err(self.doom()) }
+    }
+
+    /// Logs the lines of these ranges, which lie in `objects`, in one batch.
+    pub(crate) fn log(
+        &mut self,
+        parts: &Parts,
+        ranges: impl Iterator<Item = (u64, u64)>,
+        objects: &[Object],
+    ) -> Result<()> {
         self.begin_batch();
         let mut runs: Vec<Range<u64>> = ranges.map(|(at, len)| lines_of(at, len as usize)).collect();
         runs.sort_unstable_by_key(|run| run.start);
@@ -331,13 +361,16 @@ impl Update {
                 self.take_into_batch(parts, rest)?;
             }
         }
+        objects.iter().try_for_each(|object| self.confirm(parts, object))?;
         self.log_batch(parts)
     }
 
-    /// Stores bytes from `at` on. Lines that would not change are not logged.
-    pub(crate) fn write(&mut self, parts: &Parts, at: u64, bytes: &[u8]) -> Result<()> {
+    /// Stores bytes from `at` on, which lie in `object`, if in any. Lines that would not change are
+    /// not logged.
+    pub(crate) fn write(&mut self, parts: &Parts, at: u64, bytes: &[u8], object: Option<&Object>) -> Result<()> {
         self.begin_batch();
         self.take_into_batch(parts, lines_of(at, bytes.len()))?;
+        object.map_or(Ok(()), |object| self.confirm(parts, object))?;
         let taken = self.undo.len();
         self.undo.retain_from(self.logged, |line, old| match part_of(line, at, bytes.len()) {
             part if part.len() == LINE_BYTES => bytes[part].first_chunk().is_none_or(|new| new != old),
@@ -372,15 +405,15 @@ impl Update {
         // restore them.
         let heads =
             (1..u64::from(object.slabs)).map(|behind| (parts.layout.slab(object.slab + behind), SLAB_HEAD * LINE));
-        if let Err(error) = self.log(parts, heads) {
+        if let Err(error) = self.log(parts, heads, &[]) {
             // The closure may go on without the object.
             self.allocated.pop();
-            parts.slabs.end(&object);
             parts.slabs.give_back([object].iter());
             return Err(error);
         }
         let lines = lines_of(object.start, object.len as usize);
         self.lock(parts, lines.clone())?;
+        parts.slabs.begin(&object);
         self.writable.insert(lines.clone());
         self.log.fence(&parts.medium);
         lines.for_each(|line| parts.medium.store(line * LINE, &[0; LINE_BYTES]));
@@ -391,6 +424,7 @@ impl Update {
     pub(crate) fn free(&mut self, parts: &Parts, object: Object) -> Result<()> {
         // Its first line gets a new version, so that transactions that still see the object notice.
         self.lock(parts, lines_of(object.start, 1))?;
+        self.confirm(parts, &object)?;
         self.freed.insert(object.start, object);
         if planted!(FreedSpaceReused) {
             parts.slabs.end(&object);

@@ -1,8 +1,10 @@
 //! What a program may expect of a heap without crashes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use duramen_heap::{Addr, Error, Heap, HeapOptions, LogShape, PmemError, Ptr, Root, SimMemory, Source, Survive};
+use duramen_test_support::Rng;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
@@ -341,4 +343,60 @@ fn a_second_opener_of_simulated_memory_is_refused() {
     assert!(matches!(Heap::open(&source, &options), Err(Error::Memory(PmemError::Busy { .. }))));
     drop(heap);
     Heap::open(&source, &options).unwrap();
+}
+
+/// Threads free and allocate through pointers that they keep outside the heap, so that what they
+/// free may be freed by another thread at that moment, and its space be given out again: each
+/// object is freed once, and no object that was allocated is lost.
+#[test]
+fn an_object_is_freed_once_and_none_is_lost() {
+    const POINTERS: usize = 4;
+    // Small objects, and one of two slabs.
+    for (bytes, rounds) in [(64, 30_000), (100_000, 1_000)] {
+        let heap = heap(4 << 20);
+        // The place of an object, and above it a number that no other pointer has.
+        let pointers: [AtomicU64; POINTERS] = Default::default();
+        let (allocated, freed) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let (heap, pointers, allocated, freed) = (&heap, &pointers, &allocated, &freed);
+                // Another thread with an old pointer to this place may have been first.
+                let free = |at: Addr| match heap.atomic(|tx| tx.free_bytes(at)) {
+                    Ok(()) => _ = freed.fetch_add(1, Ordering::Relaxed),
+                    Err(error) => assert!(matches!(error, Error::BadPointer { .. }), "{error}"),
+                };
+                scope.spawn(move || {
+                    let mut random = Rng::new(thread);
+                    for _ in 0..rounds {
+                        let pointer = random.pick(pointers);
+                        let found = pointer.load(Ordering::Relaxed);
+                        if found == 0 {
+                            let new = heap.atomic(|tx| tx.alloc_bytes(bytes)).unwrap();
+                            let number = 1 + allocated.fetch_add(1, Ordering::Relaxed);
+                            let kept = pointer.compare_exchange(
+                                0,
+                                number << 32 | new.get(),
+                                Ordering::Relaxed,
+                                Ordering::Relaxed,
+                            );
+                            if kept.is_err() {
+                                free(new);
+                            }
+                            continue;
+                        }
+                        let at = Addr::new(found & u64::from(u32::MAX));
+                        if random.below(2) == 0 {
+                            let last = Addr::new(at.get() + bytes - 8);
+                            let _ = heap.atomic(|tx| tx.write(at, &[1; 8]).and_then(|()| tx.write(last, &[1; 8])));
+                        }
+                        free(at);
+                        let _ = pointer.compare_exchange(found, 0, Ordering::Relaxed, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let (allocated, freed) = (allocated.into_inner(), freed.into_inner());
+        assert!(freed > rounds / 2, "{freed}");
+        assert_eq!(heap.objects().len() as u64, allocated - freed, "objects of {bytes} bytes");
+    }
 }

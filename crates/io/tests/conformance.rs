@@ -166,7 +166,10 @@ fn lengths_need_not_be_whole_blocks() {
         file.write_at(&[&pattern(3, 5)], 0).unwrap();
         file.set_len(2 * BLOCK + 100).unwrap();
         assert_eq!(file.len().unwrap(), 2 * BLOCK + 100);
-        let error = file.read_at(&mut AlignedBuf::zeroed(BLOCK_SIZE), 2 * BLOCK).unwrap_err();
+        let (mut fine, mut beyond) = (AlignedBuf::zeroed(BLOCK_SIZE), AlignedBuf::zeroed(2 * BLOCK_SIZE));
+        let error = file.read_at(&mut fine, 2 * BLOCK).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::UnexpectedEof);
+        let error = file.read_batch(&mut [(0, &mut fine[..]), (BLOCK, &mut beyond[..])]).unwrap_err();
         assert_eq!(error.kind, ErrorKind::UnexpectedEof);
         file.set_len(5 * BLOCK).unwrap();
         let tail = read(&*file, 3, 2 * BLOCK);

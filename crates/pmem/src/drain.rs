@@ -22,8 +22,8 @@ pub enum Drained {
         /// The number of signals that were sent.
         signals: u64,
     },
-    /// The kernel has no `membarrier(2)`, or the signal already has another handler. Nothing was
-    /// drained.
+    /// The kernel has no `membarrier(2)`; or the signal already has another handler, is blocked by
+    /// a thread, or cannot be sent to all of them. Some processors may not have drained theirs.
     Unsupported,
 }
 
@@ -111,16 +111,37 @@ mod signal {
 
     use crate::instructions;
 
-    /// Signals handled.
+    /// The number of the present round, in the upper half, and its signals that were handled. A
+    /// signal of an earlier round, which a thread handles late, does not count.
     static HANDLED: AtomicU64 = AtomicU64::new(0);
 
     /// Time after which the threads are signalled again: a thread may have ended between being
     /// found and being signalled.
     const SIGNAL_LIMIT: std::time::Duration = std::time::Duration::from_millis(2);
 
-    extern "C" fn handle(_signal: libc::c_int) {
+    /// What the kernel passes on with a signal that a process has queued (`siginfo_t`).
+    #[repr(C)]
+    struct Queued {
+        signal: libc::c_int,
+        error: libc::c_int,
+        code: libc::c_int,
+        padding: libc::c_int,
+        process: libc::pid_t,
+        user: libc::uid_t,
+        round: u64,
+        rest: [u8; 96],
+    }
+
+    const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>());
+
+    extern "C" fn handle(_signal: libc::c_int, info: *const Queued, _context: *const libc::c_void) {
         instructions::fence();
-        HANDLED.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the kernel passes what the signal was queued with.
+        let Queued { code, round, .. } = unsafe { &*info };
+        if *code == libc::SI_QUEUE {
+            let is_present = |handled: u64| (handled >> 32 == *round).then_some(handled + 1);
+            let _ = HANDLED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_present);
+        }
     }
 
     fn number() -> libc::c_int {
@@ -139,14 +160,17 @@ mod signal {
             }
             let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
             action.sa_sigaction = handle as *const () as usize;
-            action.sa_flags = libc::SA_RESTART;
+            action.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
             libc::sigemptyset(&raw mut action.sa_mask);
             libc::sigaction(number(), &raw const action, std::ptr::null_mut()) == 0
         }
     }
 
+    /// Rounds of signals after which a thread is taken for one that blocks the signal.
+    const MOST_ROUNDS: u32 = 500;
+
     /// Signals every other thread of the process and waits until all have fenced; returns how many
-    /// signals that took.
+    /// signals that took. Returns `None` if it cannot be certain that all have.
     pub(super) fn all_threads() -> Option<u64> {
         static INSTALLED: OnceLock<bool> = OnceLock::new();
         static TURN: Mutex<()> = Mutex::new(());
@@ -156,34 +180,49 @@ mod signal {
         instructions::fence();
         let _turn = TURN.lock();
         let mut signals = 0;
-        loop {
-            let begin = HANDLED.load(Ordering::SeqCst);
-            let sent = others().filter(|thread| signal(*thread)).count() as u64;
+        for _ in 0..MOST_ROUNDS {
+            let round = ((HANDLED.load(Ordering::SeqCst) >> 32) + 1) & u64::from(u32::MAX);
+            HANDLED.store(round << 32, Ordering::SeqCst);
+            let mut sent = 0;
+            for thread in others()? {
+                sent += u64::from(signal(thread, round)?);
+            }
             signals += sent;
             let (mut backoff, since) = (Backoff::new(), Instant::now());
-            while HANDLED.load(Ordering::SeqCst) < begin + sent && since.elapsed() < SIGNAL_LIMIT {
+            while since.elapsed() < SIGNAL_LIMIT {
+                if HANDLED.load(Ordering::SeqCst) == round << 32 | sent {
+                    return Some(signals);
+                }
                 backoff.snooze();
             }
-            if HANDLED.load(Ordering::SeqCst) >= begin + sent {
-                return Some(signals);
-            }
-            // A late signal must not count for the next round.
-            duramen_sync::thread::sleep(SIGNAL_LIMIT);
         }
+        None
     }
 
-    fn others() -> impl Iterator<Item = libc::pid_t> {
+    /// Returns the other threads of the process; `None` if the system does not tell all of them.
+    fn others() -> Option<Vec<libc::pid_t>> {
         // SAFETY: the call takes and touches nothing.
         let own = unsafe { libc::gettid() };
-        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        let threads = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
-        threads.filter(move |thread| *thread != own)
+        let mut threads: Vec<libc::pid_t> = Vec::new();
+        for task in std::fs::read_dir("/proc/self/task").ok()? {
+            threads.push(task.ok()?.file_name().to_str()?.parse().ok()?);
+        }
+        threads.retain(|thread| *thread != own);
+        Some(threads)
     }
 
-    fn signal(thread: libc::pid_t) -> bool {
-        // SAFETY: the calls take numbers; a thread that has ended is refused, and all threads of
-        // the process handle it.
-        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, number()) == 0 }
+    /// Signals a thread; returns false if it has ended, and `None` if the signal cannot be queued.
+    fn signal(thread: libc::pid_t, round: u64) -> Option<bool> {
+        // SAFETY: the calls take and touch nothing.
+        let (process, user) = unsafe { (libc::getpid(), libc::getuid()) };
+        let (signal, code) = (number(), libc::SI_QUEUE);
+        let info = Queued { signal, error: 0, code, padding: 0, process, user, round, rest: [0; 96] };
+        let info = std::ptr::from_ref(&info);
+        // SAFETY: the call copies `info`; all threads of the process handle the signal.
+        if unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info) } == 0 {
+            return Some(true);
+        }
+        (std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)).then_some(false)
     }
 }
 

@@ -71,6 +71,9 @@ impl Mapping {
             sync_name(path, &location)?;
         } else if is_short {
             return Err(PmemError::TooSmall { location, len: metadata.len(), wanted: len as u64 });
+        } else if !is_device && mode != Mode::Private {
+            // A copy may have holes, in which stores would fail for want of space. No byte changes.
+            allocate(&file, len, &location)?;
         }
         let on_tmpfs = is_on_tmpfs(path);
         let file = OwnedFd::from(file);
@@ -225,10 +228,17 @@ fn lock(file: &File, location: &str) -> Result<()> {
 /// system would end the process.
 fn allocate(file: &File, len: usize, location: &str) -> Result<()> {
     let bytes = libc::off_t::try_from(len).map_err(|_| PmemError::invalid("len", "it is too large"))?;
-    // SAFETY: plain system call on a descriptor we own.
-    let refused = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes) };
-    if refused == 0 {
-        return Ok(());
+    // Memory file systems give up when a signal arrives.
+    const ATTEMPTS: usize = 100;
+    let mut refused = 0;
+    for _ in 0..ATTEMPTS {
+        // SAFETY: plain system call on a descriptor we own.
+        refused = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes) };
+        match refused {
+            0 => return Ok(()),
+            libc::EINTR => {}
+            _ => break,
+        }
     }
     Err(system("allocate", location, &std::io::Error::from_raw_os_error(refused)))
 }

@@ -1,5 +1,7 @@
 //! Several threads that share one piece of work and end with it.
 
+use std::panic::AssertUnwindSafe;
+
 use crate::{Arc, thread};
 
 /// An additional thread does not pay for fewer bytes.
@@ -31,9 +33,9 @@ pub fn run<T: Send + 'static>(threads: usize, name: &str, work: impl Fn() -> T +
         thread::spawn(name, move || work()).ok()
     };
     let others: Vec<_> = (1..threads).map_while(|_| spawn()).collect();
-    let own = work();
+    let own = std::panic::catch_unwind(AssertUnwindSafe(|| work()));
     let theirs = others.into_iter().map(|other| other.join());
-    let outcomes: Vec<_> = std::iter::once(Ok(own)).chain(theirs).collect();
+    let outcomes: Vec<_> = std::iter::once(own).chain(theirs).collect();
     outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
@@ -58,6 +60,22 @@ mod tests {
         assert_eq!((sums.len(), sums.iter().sum::<usize>()), (3, 4950));
         assert_eq!(next.load(Ordering::Relaxed), 103);
         assert_eq!(run(1, "parallel", || 7), [7]);
+    }
+
+    #[test]
+    fn all_have_ended_when_a_panic_goes_on() {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let others = Arc::clone(&ended);
+        let caller = std::thread::current().id();
+        let ran = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            run(3, "parallel", move || {
+                assert!(std::thread::current().id() != caller, "the caller's own part");
+                thread::sleep(std::time::Duration::from_millis(50));
+                others.fetch_add(1, Ordering::Relaxed);
+            })
+        }));
+        assert!(ran.is_err());
+        assert_eq!(ended.load(Ordering::Relaxed), 2);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Copying a database without its gaps.
 
+use super::bulk_load::BulkLoad;
 use super::db::Db;
 use crate::error::{Error, Result};
+use crate::storage::catalog::Table;
+use crate::txn::Txn;
 
 /// What a compaction has copied so far, or in all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -12,11 +15,47 @@ pub struct CompactProgress {
     pub records: u64,
 }
 
+/// A table that is being copied.
+enum Copying {
+    /// As one load.
+    Loading(Box<BulkLoad>),
+    /// By ordinary transactions, because one load cannot have so many large values: the present one
+    /// has put so many bytes.
+    Putting { table: Table, txn: Txn, bytes: usize },
+}
+
+impl Copying {
+    fn add(self, target: &Db, key: &[u8], value: &[u8]) -> Result<Self> {
+        /// Bytes of a transaction.
+        const TOGETHER: usize = 1 << 20;
+        let (table, mut txn, bytes) = match self {
+            Self::Loading(mut load) => match load.add(key, value) {
+                Err(Error::TooManyLargeValues { .. }) => (load.finish()?, target.begin(), 0),
+                added => return added.map(|()| Self::Loading(load)),
+            },
+            Self::Putting { table, txn, bytes: TOGETHER.. } => {
+                txn.commit_durably()?;
+                (table, target.begin(), 0)
+            }
+            Self::Putting { table, txn, bytes } => (table, txn, bytes),
+        };
+        txn.put(&table, key, value)?;
+        Ok(Self::Putting { table, txn, bytes: bytes + key.len() + value.len() })
+    }
+
+    fn finish(self) -> Result<()> {
+        match self {
+            Self::Loading(load) => load.finish().map(drop),
+            Self::Putting { txn, .. } => txn.commit_durably().map(drop),
+        }
+    }
+}
+
 impl Db {
     /// Copies all tables into an empty database, in which pages are full and nothing lies between
     /// them. A data file never shrinks by itself; a copy is as small as its records allow. The copy
     /// is what one snapshot shows ([`Db::snapshot`]), so transactions continue meanwhile. Each
-    /// table is loaded in bulk ([`Db::bulk_load`]).
+    /// table is loaded in bulk ([`Db::bulk_load`]) as far as one load can have its large values.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -45,10 +84,10 @@ impl Db {
         let mut copied = CompactProgress::default();
         for name in snapshot.list()? {
             let table = snapshot.open_table(&name)?;
-            let mut load = target.bulk_load(&name)?;
+            let mut load = Copying::Loading(Box::new(target.bulk_load(&name)?));
             let mut cursor = snapshot.cursor(&table, ..);
             while let Some((key, value)) = cursor.next()? {
-                load.add(key, value)?;
+                load = load.add(target, key, value)?;
                 copied.records += 1;
                 if copied.records.is_multiple_of(STEP) {
                     progress(copied);

@@ -31,7 +31,7 @@ use crate::api::db::Db;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::maintenance::Maintenance;
-use crate::open::files::{DATA, clear, log_directories, named};
+use crate::open::files::{DATA, clear, first_log, named};
 use crate::pool::PoolError;
 use crate::scheme::LogService;
 use crate::timestamp::Timestamp;
@@ -218,16 +218,6 @@ fn prepare(disk: &dyn Disk) -> Result<()> {
         Ok(disk.sync_directory("")?)
     };
     prepared().map_err(of_copy)
-}
-
-/// Returns the first log directory that exists.
-fn first_log(disk: &dyn Disk) -> Result<Option<String>> {
-    for log in log_directories() {
-        if disk.exists(&log)? {
-            return Ok(Some(log));
-        }
-    }
-    Ok(None)
 }
 
 /// Returns the error for a failed disk that a copy is read from or written to. The failure does not

@@ -24,10 +24,10 @@ use duramen_wal::{LogPart, LogPieces, Pieces, WalError};
 
 use super::manifest::Manifest;
 use super::point::{Point, RestoreTo};
-use super::{CHUNK_PAGES, CopyProgress, first_log, of_copy};
+use super::{CHUNK_PAGES, CopyProgress, of_copy};
 use crate::checkpoint::control::{CONTROL, Control, ControlFile, SeveralLogs};
 use crate::error::{Error, Result};
-use crate::open::files::{DATA, DOUBLE_WRITE, LOG, clear, named, new_identity};
+use crate::open::files::{DATA, DOUBLE_WRITE, LOG, clear, first_log, named, new_identity};
 use crate::page::{self, DatabaseTag, PageDefect};
 use crate::pool::Stamp;
 use crate::timestamp::Timestamp;

@@ -52,6 +52,11 @@ impl Checkpointer {
         }
     }
 
+    /// Wakes the thread, which also clears away what transactions and snapshots have left.
+    pub(crate) fn wake(&self) {
+        self.parker.unpark();
+    }
+
     /// Wakes the thread if the log may have grown enough.
     #[inline]
     pub(crate) fn wake_if_due(&self, end: Gsn) {

@@ -37,6 +37,16 @@ pub(crate) fn log_directories() -> impl Iterator<Item = String> {
     std::iter::once(LOG.to_owned()).chain((1..MAX_LOGS).map(|log| format!("{LOG}{log}")))
 }
 
+/// Returns the first directory of a log that exists.
+pub(crate) fn first_log(disk: &dyn Disk) -> Result<Option<String>> {
+    for log in log_directories() {
+        if disk.exists(&log)? {
+            return Ok(Some(log));
+        }
+    }
+    Ok(None)
+}
+
 /// Refuses an empty path: the error of the operating system would name nothing either.
 pub(crate) fn named(path: &Path) -> Result<&Path> {
     if path.as_os_str().is_empty() {

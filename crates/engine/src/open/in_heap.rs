@@ -109,7 +109,7 @@ pub(super) fn open(options: &HeapOptions, all: &Options, control: &Control) -> R
     let mut report = RecoveryReport::default();
     let found = Arc::new(Found::repeat(&heap, &mut report)?);
     heap.set(Word::State, State::InUse as u64);
-    let scheme = Arc::new(InPlace::new(Arc::clone(&heap), &found, options.barriers));
+    let scheme = Arc::new(InPlace::new(Arc::clone(&heap), &found, options.barriers)?);
     let config = PoolConfig { frames: all.pool_bytes / PAGE_SIZE, ..PoolConfig::default() };
     let pool =
         Pool::new(config, Arc::new(HeapPages::new(Arc::clone(&heap), options.residence)), PreBlockHook::default())?;

@@ -33,7 +33,7 @@ use crate::heap::Heap;
 use crate::options::{Options, Scheme, TierPlace};
 use crate::pcm::Pcm;
 use create::create;
-use files::{ARCHIVE, ARCHIVE_NEW, CREATING, DATA, DOUBLE_WRITE, LOG, TIER, TIER_NEW, TIER_PAGES, clear};
+use files::{ARCHIVE, ARCHIVE_NEW, CREATING, DATA, DOUBLE_WRITE, LOG, TIER, TIER_NEW, TIER_PAGES, clear, first_log};
 use marker::{is_marker, mark};
 use start::start;
 
@@ -194,18 +194,17 @@ fn state_of(disk: &dyn Disk, scheme: &Scheme) -> Result<State> {
     if let (Scheme::PcmLogging(pcm), Some(home)) = (scheme, disk.directory()) {
         found.retain(|name| !in_pcm::is_region(&home, name, pcm));
     }
-    if disk.exists(LOG)? {
-        found.push(LOG.to_owned());
-    }
-    match found.first() {
-        None => Ok(State::Empty),
-        Some(_) if found.iter().any(|name| name == DATA || name == LOG) => Err(Error::NotADatabase {
-            path: disk.location().into(),
-            reason: format!("the file `{CONTROL}` is missing; put it back, or restore the database from a backup"),
-        }),
-        Some(name) => Err(Error::NotADatabase {
-            path: disk.location().into(),
-            reason: format!("it holds `{name}`, but no database; choose an empty or new directory"),
-        }),
-    }
+    let log = first_log(disk)?.filter(|log| !found.contains(log));
+    let reason = match (found.first(), log) {
+        (None, None) => return Ok(State::Empty),
+        (Some(name), None) if !found.iter().any(|name| name == DATA) => {
+            format!("it holds `{name}`, but no database; choose an empty or new directory")
+        }
+        (None, Some(log)) if log != LOG => format!(
+            "it holds `{log}`, but the file `{CONTROL}` is missing; put it back, restore the database from a backup, \
+             or choose an empty or new directory"
+        ),
+        _ => format!("the file `{CONTROL}` is missing; put it back, or restore the database from a backup"),
+    };
+    Err(Error::NotADatabase { path: disk.location().into(), reason })
 }

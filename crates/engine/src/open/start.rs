@@ -20,11 +20,12 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_ne
     let opening = clock::Instant::now();
     let _span = span!("open", database = disk.location());
     let mut control_file = ControlFile::open_for_use(&*disk)?;
+    // What these refuse leaves the control file as it is.
+    check_scheme(control_file.control.scheme, &options.scheme)?;
+    let options = archive::with_kept(&*disk, &control_file.control, options)?;
     if !is_new {
         control_file.resync()?;
     }
-    check_scheme(control_file.control.scheme, &options.scheme)?;
-    let options = archive::with_kept(&*disk, &control_file.control, options)?;
     let opened = match &options.scheme {
         Scheme::Wal | Scheme::PcmBasic(_) | Scheme::NoPcm => {
             with_log::open(&disk, &options, &mut control_file, is_new)?

@@ -11,10 +11,10 @@
 
 use std::ops::Range;
 
-use duramen_types::PAGE_SIZE;
+use duramen_types::{PAGE_SIZE, PageId};
 
 use super::node::{HEAP_START, SLOT_COUNT, SLOT_SIZE, SLOTS};
-use super::{PageMut, PageType, TYPE, page_type, u16_at};
+use super::{PAGE_ID, PageMut, PageType, TYPE, page_type, u16_at};
 
 const TRIMMED: u8 = 0;
 const GAP: u8 = 1;
@@ -45,6 +45,15 @@ pub(crate) fn image(page: &[u8]) -> Vec<u8> {
             [&[TRIMMED], &page[TYPE..end]].concat()
         }
     }
+}
+
+/// Returns the page that an image is of, by the image's header.
+pub(crate) fn image_of(image: &[u8]) -> PageId {
+    // Both forms begin alike, and the end of a trimmed image is followed by zeros.
+    let bytes = image.get(1 + PAGE_ID - TYPE..).unwrap_or_default();
+    let mut id = [0; 8];
+    id.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    PageId::new(u64::from_le_bytes(id))
 }
 
 /// Fills `page` from an image.

@@ -30,7 +30,7 @@ mod tests;
 
 pub(crate) use bytes::{OptimisticPage, PageBytes};
 pub(crate) use check::check;
-pub(crate) use image::{image, restore_image};
+pub(crate) use image::{image, image_of, restore_image};
 pub(crate) use lines::{LINE_SIZE, Lines};
 pub(crate) use node::{MAX_INLINE_SIZE, Node, OVERFLOW_REFERENCE_SIZE, SlotFlags};
 pub(crate) use node_mut::NodeMut;

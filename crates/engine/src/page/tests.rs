@@ -269,6 +269,9 @@ fn images_of_other_pages_are_trimmed() {
     let mut restored = [0xFF; PAGE_SIZE];
     restore_image(&trimmed, &mut restored).unwrap();
     assert!(restored == page);
+    assert_eq!(image_of(&trimmed), PageId::new(1));
+    page[500] = 0;
+    assert_eq!(image_of(&image(&page)), PageId::new(1), "all but the lowest byte of the number is trimmed");
     restore_image(&image(&[0; PAGE_SIZE]), &mut restored).unwrap();
     assert!(restored == [0; PAGE_SIZE]);
     for bad in [&[][..], &[2], &[1], &[1, 2, 3], &[0; PAGE_SIZE]] {

@@ -231,6 +231,12 @@ impl Pool {
         self.resident(id).is_some()
     }
 
+    /// Returns where a page's bytes lie, if it is in the pool at this moment: nothing but a hint to
+    /// prefetch them.
+    pub(crate) fn whereabouts(&self, id: PageId) -> Option<*const u8> {
+        self.resident(id).map(|frame| self.frames.page(frame))
+    }
+
     /// Returns the frame that held the page a moment ago.
     #[inline]
     fn resident(&self, id: PageId) -> Option<FrameId> {
@@ -503,9 +509,10 @@ impl Pool {
             }
             if (header.recovery_gsn.is_dirty() && !planted!(StagedPageDropped)) || header.latch.is_held() {
                 hopeless += 1;
-                // Where dirty frames wait for a batch, there is nothing else to do than to search
-                // on.
-                if hopeless >= HOPELESS.min(self.frames() - self.frames() / 8) && self.staging().is_none() {
+                // Where dirty frames wait for a batch, or can never be cleaned, there is nothing
+                // else to do than to search on.
+                let is_hopeless = hopeless >= HOPELESS.min(self.frames() - self.frames() / 8);
+                if is_hopeless && self.staging().is_none() && !self.poisoned.load(Ordering::Relaxed) {
                     return None;
                 }
                 continue;

@@ -28,7 +28,7 @@
 //! new section when the staged bytes or the dirty frames exceed half of their limit. In a small
 //! configuration each section also reserves what an action needs at most.
 
-use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::{CachePadded, Mutex, OnceLock, Striped, nesting, prefetch};
 use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
@@ -166,7 +166,14 @@ impl Staging {
 
     #[cold]
     fn fill(&self) {
-        if !self.is_abandoned.load(Ordering::Acquire) && self.gate.fill() {
+        if self.is_abandoned.load(Ordering::Acquire) || !self.gate.fill() {
+            return;
+        }
+        // Either `abandon` finds the gate full, or this thread finds that nobody will open it.
+        fence(Ordering::SeqCst);
+        if self.is_abandoned.load(Ordering::Acquire) {
+            self.gate.clear_full();
+        } else {
             self.request();
         }
     }
@@ -180,6 +187,7 @@ impl Staging {
     /// from now on.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
         self.gate.open();
         self.gate.clear_full();
     }

@@ -52,7 +52,7 @@ impl InDoubt {
         mut context: Box<Context>,
     ) -> Result<Self> {
         let medium = records.medium();
-        let mut chain = PrevChain::new(entry.last);
+        let mut chain = PrevChain::new(&entry);
         if entry.state == TxnState::Committed {
             let mut frees = Vec::new();
             while let Some(record) = chain.next(records)? {

@@ -61,6 +61,6 @@ impl ReadRecords for Reader<'_> {
     fn read(&mut self, address: LogAddress) -> Result<PastRecord<'_>> {
         let entry = self.0.found.read(&self.0.heap, address)?;
         let PastEntry { prev, gsn, kind, payload } = entry;
-        Ok(PastRecord { address, prev, gsn, kind, payload })
+        Ok(PastRecord { address, txn: None, prev, gsn, kind, payload })
     }
 }

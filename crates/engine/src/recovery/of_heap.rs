@@ -80,7 +80,8 @@ impl ReadRecords for Reader<'_> {
     fn read(&mut self, address: LogAddress) -> Result<PastRecord<'_>> {
         let (kind, record) = self.from.found.read(&self.from.heap, address)?;
         let record = self.latest.insert(record);
-        Ok(PastRecord { address, prev: record.undo_next(), gsn: record.gsn(), kind, payload: record.undo() })
+        let (prev, gsn) = (record.undo_next(), record.gsn());
+        Ok(PastRecord { address, txn: None, prev, gsn, kind, payload: record.undo() })
     }
 
     fn medium(&self) -> Medium {

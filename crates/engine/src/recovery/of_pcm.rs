@@ -105,6 +105,6 @@ impl ReadRecords for Reader<'_> {
         let index = usize::try_from(address.get()).ok().and_then(|number| number.checked_sub(1));
         let record = index.and_then(|index| self.0.records.get(index));
         let (prev, kind, payload) = record.ok_or_else(|| self.medium().malformed(address))?;
-        Ok(PastRecord { address, prev: *prev, gsn: Gsn::new(address.get()), kind: *kind, payload })
+        Ok(PastRecord { address, txn: None, prev: *prev, gsn: Gsn::new(address.get()), kind: *kind, payload })
     }
 }

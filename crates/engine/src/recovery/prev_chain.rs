@@ -1,7 +1,7 @@
 //! Reads the records of one transaction backwards: from the latest one, along the address that each
 //! record names.
 
-use duramen_types::{Gsn, LogAddress};
+use duramen_types::{Gsn, LogAddress, TxnId};
 use duramen_wal::ReadBack;
 
 use super::malformed::{Medium, malformed, read_in_chain};
@@ -34,7 +34,8 @@ impl ReadRecords for ReadBack<'_> {
     fn read(&mut self, address: LogAddress) -> Result<PastRecord<'_>> {
         let record = read_in_chain(address, ReadBack::read(self, address))?;
         let kind = Kind::from_u8(record.kind).ok_or_else(|| malformed(address))?;
-        Ok(PastRecord { address, prev: record.prev, gsn: record.gsn, kind, payload: record.payload })
+        let (txn, prev) = (Some(record.txn), record.prev);
+        Ok(PastRecord { address, txn, prev, gsn: record.gsn, kind, payload: record.payload })
     }
 
     fn medium(&self) -> Medium {
@@ -44,14 +45,15 @@ impl ReadRecords for ReadBack<'_> {
 
 /// The records of a transaction, read backwards. They may be in several logs.
 pub(super) struct PrevChain {
+    txn: TxnId,
     next: LogAddress,
     /// GSN of the record returned last. It must fall, or the chain might never end.
     gsn: Gsn,
 }
 
 impl PrevChain {
-    pub(super) fn new(last: LogAddress) -> Self {
-        Self { next: last, gsn: Gsn::MAX }
+    pub(super) fn new(entry: &TxnEntry) -> Self {
+        Self { txn: entry.txn, next: entry.last, gsn: Gsn::MAX }
     }
 
     pub(super) fn next<'r>(&mut self, records: &'r mut dyn ReadRecords) -> Result<Option<PastRecord<'r>>> {
@@ -60,7 +62,7 @@ impl PrevChain {
         }
         let medium = records.medium();
         let record = records.read(self.next)?;
-        if record.gsn >= self.gsn {
+        if record.gsn >= self.gsn || record.txn.is_some_and(|txn| txn != self.txn) {
             return Err(medium.malformed(record.address));
         }
         self.gsn = record.gsn;

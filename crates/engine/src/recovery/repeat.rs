@@ -44,7 +44,11 @@ pub(super) fn repeat_changes(
         {
             return Err(defect.clone());
         }
-        if !op.fits(page) {
+        let fits = match op {
+            PageOp::Image(image) => page::image_of(image) == id,
+            _ => op.fits(page),
+        };
+        if !fits {
             return Err(broken(id, "a change in the log does not fit the page"));
         }
         op.apply(&mut page.page_mut()).map_err(|misfit| broken(id, &misfit.to_string()))?;

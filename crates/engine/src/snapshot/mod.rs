@@ -76,6 +76,12 @@ impl Drop for Inner {
             return std::mem::forget(self.engine.clone());
         }
         self.engine.versions.close(&self.open);
+        // With a log, the next checkpoint is soon enough.
+        if self.engine.scheme().log().is_none()
+            && self.engine.deferred_frees.has_due(self.engine.versions.reclaimable())
+        {
+            self.engine.checkpointer.wake();
+        }
     }
 }
 

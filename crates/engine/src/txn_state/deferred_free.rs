@@ -81,6 +81,12 @@ impl DeferredFrees {
         self.waiting.lock().list.iter().filter(|unfreed| !unfreed.at.is_zero()).count()
     }
 
+    /// Returns whether there is one that has waited for snapshots, and that none of them needs any
+    /// more: they need commits above `reclaimable`.
+    pub(crate) fn has_due(&self, reclaimable: Gsn) -> bool {
+        self.waiting.lock().list.iter().any(|unfreed| !unfreed.at.is_zero() && unfreed.at <= reclaimable)
+    }
+
     /// Returns whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.lock().list.is_empty()
@@ -183,15 +189,6 @@ impl Freeing<'_> {
     /// it, when no snapshot needs the pages: now, or in [`Self::retry_deferred_frees`].
     pub(crate) fn free_when_due(&self, mut log: TxnLog, frees: Vec<DeferredFree>, at: Gsn) {
         let scheme = &*self.store.scheme;
-        if !self.is_due(at) && self.store.scheme.lacks_space() {
-            // Until it has ended, the transaction keeps a part of that space.
-            while self.versions.is_needed(at) && self.versions.end_oldest() {}
-            if !self.is_due(at) {
-                scheme.hurry_hardening(at);
-                // A failure is reported to the transactions that wait for the same.
-                let _ = scheme.harden(at, None);
-            }
-        }
         if self.is_due(at) {
             // `free_and_end` records a failure, and the clean-up is tried again later.
             let _ = self.free_and_end(log, frees);
@@ -199,8 +196,21 @@ impl Freeing<'_> {
         }
         log.release_reservation(scheme);
         self.deferred.push(Unfreed { log, frees, at });
+        if scheme.lacks_space() {
+            // Until they have ended, the transactions of the list keep a part of that space.
+            self.free_all_due();
+            if scheme.lacks_space() {
+                while self.versions.is_needed(at) && self.versions.end_oldest() {}
+                if !self.is_due(at) && self.versions.waits_for_hardening() {
+                    scheme.hurry_hardening(at);
+                    // A failure is reported to the transactions that wait for the same.
+                    let _ = scheme.harden(at, None);
+                }
+                self.free_all_due();
+            }
+        }
         if self.is_due(at) {
-            // It has become due before it was there to be found.
+            // It may have become due before it was there to be found.
             self.retry_deferred_frees();
         }
     }
@@ -224,15 +234,20 @@ impl Freeing<'_> {
     /// that no snapshot needs any more. The others move to the end of the log, so that they do not
     /// keep it.
     pub(crate) fn retry_deferred_frees(&self) {
-        if self.free_due(usize::MAX) {
-            self.versions.postpone_frees();
-        }
+        self.free_all_due();
         let end = self.store.scheme.latest().get();
         for Unfreed { log, frees, .. } in &mut self.deferred.waiting.lock().list {
             if log.first().get() + MOVED_AFTER < end {
                 // If the disk is full, the frees stay where they are.
                 let _ = log.repeat_deferred_frees(&*self.store.scheme, frees);
             }
+        }
+    }
+
+    /// Carries out all frees that no snapshot makes wait.
+    fn free_all_due(&self) {
+        if self.free_due(usize::MAX) {
+            self.versions.postpone_frees();
         }
     }
 

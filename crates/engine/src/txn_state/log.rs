@@ -152,6 +152,8 @@ impl Statement {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PastRecord<'a> {
     pub(crate) address: LogAddress,
+    /// The transaction, if the record tells.
+    pub(crate) txn: Option<TxnId>,
     /// The transaction's record before it.
     pub(crate) prev: LogAddress,
     pub(crate) gsn: Gsn,

@@ -427,6 +427,12 @@ impl VersionStore {
         self.registry.reclaimable()
     }
 
+    /// Returns whether snapshots may need what a commit has replaced until the commit is hardened,
+    /// because positions are GSNs.
+    pub(crate) fn waits_for_hardening(&self) -> bool {
+        self.registry.order().is_of_gsns()
+    }
+
     /// Returns whether an open snapshot needs what a commit at this position has replaced.
     pub(crate) fn is_needed(&self, at: Gsn) -> bool {
         self.registry.positions().0.iter().any(|open| *open < at)

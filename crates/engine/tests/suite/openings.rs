@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use duramen::{Archive, Db, Error, LogId, Options, Restore, inspect};
-use duramen_io::{Disk, Fault, SimDisk};
+use duramen::pmem::{Domain, SimMemory, Source};
+use duramen::{Archive, Db, Error, HeapOptions, LogId, Options, Restore, Scheme, inspect};
+use duramen_io::{Disk, Fault, OpenMode, SimDisk};
 use duramen_types::{Lsn, PageId};
 
 use crate::common::small;
@@ -108,6 +109,39 @@ fn a_path_that_names_nothing_is_refused() {
         assert_says(&error, &["empty", "name a directory"]);
     }
     assert!(Archive::at("").unwrap_err().to_string().contains("archive"));
+}
+
+// A directory in which there was nothing but the files of a second log counted as empty. If the
+// database that was then created in it was interrupted, the next opening removed those files.
+#[test]
+fn a_directory_of_another_log_is_no_place_for_a_new_database() {
+    let disk = SimDisk::new(1);
+    disk.create_directory("log1").unwrap();
+    disk.open("log1/diary", OpenMode::CreateNew).unwrap();
+    let before = disk.list("").unwrap();
+    for _ in 0..2 {
+        let error = open(&disk).unwrap_err();
+        assert!(matches!(error, Error::NotADatabase { .. }), "{error:?}");
+        assert_says(&error, &["`log1`", "`control`", "choose an empty or new directory"]);
+        assert_eq!((disk.list("").unwrap(), disk.list("log1").unwrap()), (before.clone(), vec!["diary".to_owned()]));
+    }
+}
+
+// The control file was written, perhaps in a newer version, before the scheme was compared.
+#[test]
+fn an_opening_with_another_scheme_writes_nothing() {
+    let disk = crashed();
+    let written = || {
+        let counters = disk.counters();
+        (counters.writes, counters.syncs)
+    };
+    let before = written();
+    let memory = SimMemory::new(4 << 20, Domain::DurableCache);
+    let heap = HeapOptions::new(Source::Simulated(memory), 4 << 20, Domain::DurableCache);
+    let options = Options { scheme: Scheme::InPlace(heap), pool_bytes: 1 << 20, ..Options::default() };
+    let refused = Db::open_on(Arc::new(disk.clone()), options);
+    assert!(matches!(refused, Err(Error::InvalidOption { option: "scheme", .. })), "{refused:?}");
+    assert_eq!(written(), before, "writes and syncs");
 }
 
 // Archived segments lay among the database's own files.

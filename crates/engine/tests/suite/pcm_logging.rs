@@ -131,6 +131,27 @@ fn barriers_are_counted() {
     }
 }
 
+/// A transaction whose leaves come from splits of its own leaves hardly reserved anything: all
+/// slots were in use before it was refused, which put the database out of service.
+#[test]
+fn a_transaction_that_splits_its_leaves_is_refused_in_time() {
+    for way in FEWEST {
+        let memory = SimMemory::new(8 * MIB, Domain::VolatileCache);
+        let db = Db::open_on(Arc::new(SimDisk::new(1)), in_memory(&memory, way)).unwrap();
+        let table = db.create_table("t").unwrap();
+        db.run(|txn| txn.put(&table, b"kept", b"")).unwrap();
+        let mut txn = db.begin();
+        // Descending, so that a split leaves nearly all rows of the leaf to the new one.
+        let refused = (0..20_000_u32).rev().find_map(|number| txn.put(&table, &number.to_be_bytes(), &[1; 1000]).err());
+        assert!(matches!(refused, Some(Error::Full { .. })), "{way:?}: {refused:?}");
+        txn.abort().unwrap();
+        db.run(|txn| txn.put(&table, b"later", b"")).unwrap();
+        assert_eq!(db.begin().scan(&table, ..).count(), 2);
+        assert!(db.check().unwrap().is_ok());
+        db.close().unwrap();
+    }
+}
+
 /// The data is many times as large as the PCM, and the PCM as the pool.
 #[test]
 fn pages_go_on_to_the_data_file_and_come_back() {

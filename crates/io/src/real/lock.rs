@@ -72,7 +72,8 @@ pub(super) fn acquire(home: &Home) -> Result<Held> {
         return Err(busy(home.path(), number_in(&file)));
     }
     // From here on dropping `held` releases the locks.
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(fail)?;
+    // A full disk has no room for the number, which is only a hint for others.
+    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(Held { file, directory, process: Process::current() })
 }
 

@@ -20,6 +20,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use duramen_sync::{Mutex, thread};
+use duramen_types::BLOCK_SIZE;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use super::sys::{self, Durability};
@@ -305,7 +306,8 @@ fn run_on<T: Transfer>(
             match result {
                 count if count >= 0 => match sys::checked(count as usize, transfer.len().min(MAX_TRANSFER)) {
                     Ok(count) if count == transfer.len() => {}
-                    Ok(count) => unfinished.push((index, count)),
+                    // Direct I/O goes on at the beginning of a block.
+                    Ok(count) => unfinished.push((index, count - count % BLOCK_SIZE)),
                     Err(error) => outcome = outcome.and(Err(fail(transfer, error))),
                 },
                 code if [libc::EINTR, libc::EAGAIN].contains(&-code) => unfinished.push((index, 0)),

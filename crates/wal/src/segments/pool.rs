@@ -249,6 +249,17 @@ impl Segments {
         Ok(())
     }
 
+    /// Makes space until it reaches `end`, even if the segments exceed the limit of their bytes.
+    pub(crate) fn ensure_beyond_limit(&self, end: u64) -> Result<()> {
+        if end <= self.limit.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.lift_limit(true);
+        let made = self.ensure(end, 0);
+        self.lift_limit(false);
+        made
+    }
+
     /// Lets the segments exceed the limit of their bytes, or ends this permission.
     pub(crate) fn lift_limit(&self, lifted: bool) {
         if lifted {
@@ -620,6 +631,10 @@ impl Segments {
         // The next opening may need the space that is reserved now, and the disk may be full.
         let reserved = self.reserved();
         let keep = geometry.segment_of(end.get() + reserved).clamp(first, last);
+        if keep < last {
+            // At no time does a reader find a shorter one than is there.
+            self.files.set_last_bytes(geometry.segment_bytes);
+        }
         for number in (keep + 1..=last).rev() {
             // The one before becomes the last one, which must not name a ring.
             let file = self.home.open(&segment_name(self.log(), number - 1), OpenMode::Existing)?;
@@ -627,9 +642,6 @@ impl Segments {
             self.files.remove(number);
             disk.remove(&segment_name(self.log(), number))?;
             disk.sync_directory(&directory)?;
-        }
-        if keep < last {
-            self.files.set_last_bytes(geometry.segment_bytes);
         }
         let file = self.home.open(&segment_name(self.log(), keep), OpenMode::Existing)?;
         let needed = geometry.bytes_up_to(keep, end.get() + reserved.max(2 * LEAST_AHEAD));

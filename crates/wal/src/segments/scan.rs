@@ -164,12 +164,12 @@ impl Scanner {
         if matches!(self.end, End::Hardened(end) if end < lsn.get() + length as u64) {
             return self.invalid("the record extends past the hardened end of the log");
         }
-        self.position += length as u64;
-        let start = self.window_at + (lsn.get() - self.window_start) as usize;
-        self.last = start..start + length;
-        if decode(&self.buffer[self.last.clone()], &identity, lsn).is_none() {
+        if self.at(length).and_then(|bytes| decode(bytes, &identity, lsn)).is_none() {
             return self.invalid("the record is too short for its contents");
         }
+        let start = self.window_at + (lsn.get() - self.window_start) as usize;
+        self.last = start..start + length;
+        self.position += length as u64;
         Ok(self.again())
     }
 

@@ -14,15 +14,14 @@ pub struct MergedScanner {
     /// For each scanner, the GSN of the record that it returned last and that has not been lent
     /// yet.
     heads: Vec<Option<Gsn>>,
-    /// The scanner whose record is lent: it advances first.
-    lent: Option<usize>,
-    started: bool,
+    /// The scanners that advance before the next record is lent. A failed read leaves its own here.
+    due: Vec<usize>,
 }
 
 impl MergedScanner {
     pub(crate) fn new(scanners: Vec<Scanner>) -> Self {
-        let heads = vec![None; scanners.len()];
-        Self { scanners, heads, lent: None, started: false }
+        let due = (0..scanners.len()).collect();
+        Self { heads: vec![None; scanners.len()], due, scanners }
     }
 
     /// Returns the next record, or `None` at the end.
@@ -34,23 +33,13 @@ impl MergedScanner {
         if self.scanners.len() == 1 {
             return self.scanners[0].next();
         }
-        if !std::mem::replace(&mut self.started, true) {
-            for at in 0..self.scanners.len() {
-                self.advance(at)?;
-            }
-        }
-        if let Some(at) = self.lent.take() {
-            self.advance(at)?;
+        while let Some(&at) = self.due.last() {
+            self.heads[at] = self.scanners[at].next()?.map(|record| record.gsn);
+            self.due.pop();
         }
         let first = self.heads.iter().enumerate().filter_map(|(at, gsn)| Some(((*gsn)?, at))).min();
         let Some((_, at)) = first else { return Ok(None) };
-        self.lent = Some(at);
+        self.due.push(at);
         Ok(self.scanners[at].again())
-    }
-
-    fn advance(&mut self, at: usize) -> Result<()> {
-        self.heads[at] = None;
-        self.heads[at] = self.scanners[at].next()?.map(|record| record.gsn);
-        Ok(())
     }
 }

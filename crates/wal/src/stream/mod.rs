@@ -171,10 +171,13 @@ impl Stream {
             if lsn > durable {
                 return Err(WalError::OutOfRange { lsn, start, end: durable });
             }
-            // In this order: what the ring holds from the de-staged position on must always have
-            // its place in the segments.
+            let segments = &self.shared.segments;
+            // In this order: the start must always have its place in the segments, which insertions
+            // may not have reserved, and so must what the ring holds from the de-staged position
+            // on.
+            segments.ensure_beyond_limit(lsn.get())?;
             self.shared.forget_below(lsn);
-            return self.shared.segments.recycle_below(lsn);
+            return segments.recycle_below(lsn);
         }
         if lsn != durable
             // The next recovery depends on this record: it is better to find damage now.
@@ -241,7 +244,9 @@ impl Stream {
         self.stop();
         if outcome.is_ok() && !was_closed {
             let StreamInner { segments, device, .. } = &**self.shared;
-            let gave_up = device.give_up(self.shared.tail());
+            // The ring has forgotten everything below the start that was last asked for.
+            let has_start = !device.stays() || segments.recycle_admitted().is_ok();
+            let gave_up = has_start && device.give_up(self.shared.tail());
             if gave_up {
                 segments.leave_ring()?;
             }

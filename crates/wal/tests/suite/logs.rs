@@ -2,7 +2,7 @@
 //! is cut at a point where nothing is missing.
 #![cfg(not(duramen_loom))]
 
-use duramen_io::{CrashChoice, SimDisk};
+use duramen_io::{CrashChoice, Fault, SimDisk};
 use duramen_pmem::Domain;
 use duramen_test_support::is_long;
 use duramen_types::{Gsn, LogAddress, LogId, Lsn};
@@ -396,4 +396,37 @@ fn recycling_leaves_what_is_needed() {
     }
     assert!(logs.stats().segments_recycled > 0 || logs.stats().segments_live < 20);
     assert!(logs.extents().iter().all(|extent| extent.start > Lsn::new(options.segment_bytes)));
+}
+
+/// After a failed read, another call goes on with the records of the log that could not be read.
+#[test]
+fn a_scan_of_several_logs_goes_on_after_a_failed_read() {
+    let disk = SimDisk::new(1);
+    let (logs, _) = two_logs(&disk);
+    let mut inserted: Vec<Gsn> =
+        (0..2_000_u16).map(|number| logs.insert(LogId::new(number % 2), record(1, &[0; 500])).gsn).collect();
+    logs.harden(*inserted.last().unwrap()).wait().unwrap();
+    let mut failures = 0;
+    for failing in 0..8 {
+        let mut scanner = logs.scan(&[FIRST_LSN; 2]);
+        let mut found = Vec::new();
+        disk.fail_at(disk.operations() + failing, Fault::Eio, false);
+        loop {
+            match scanner.next() {
+                Ok(Some(record)) => found.push(record.gsn),
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(matches!(&error, WalError::Disk(_)), "{error:?}");
+                    failures += 1;
+                }
+            }
+        }
+        disk.clear_faults();
+        assert!(found.is_sorted());
+        found.retain(|gsn| inserted.contains(gsn));
+        inserted.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found.len(), inserted.len(), "read {failing} failed");
+    }
+    assert!(failures > 2, "{failures}");
 }

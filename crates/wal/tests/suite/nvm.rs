@@ -202,6 +202,30 @@ fn a_log_that_stays_in_its_ring_is_not_destaged() {
     }
 }
 
+/// Without reservations no segments were made ahead. The start of the log could then lie beyond the
+/// last one, and the log could not be opened after a crash.
+#[test]
+fn a_log_that_stays_in_its_ring_needs_no_reservations() {
+    for domain in DOMAINS {
+        let world = World::staying(4, domain);
+        let wal = create_in(&world, InsertDesign::Hybrid);
+        let mut recycled = 0;
+        for number in 0..1_000 {
+            let inserted = insert(&wal, number, 500);
+            if number % 100 == 99 {
+                wal.wait_hardened(inserted.gsn, None).unwrap();
+                wal.recycle_to(inserted.lsn).unwrap();
+                recycled += 1;
+                let image = world.crash_image(&CrashChoice::Nothing);
+                let reopened = open_in(&image, InsertDesign::Hybrid).unwrap();
+                assert_eq!((reopened.start(), reopened.stats().records), (inserted.lsn, 0));
+                assert_eq!(read_all(&reopened, inserted.lsn).unwrap().last().unwrap().txn.get(), number);
+            }
+        }
+        assert_eq!((recycled, wal.stats().flushes), (10, 0));
+    }
+}
+
 #[test]
 fn a_log_that_stays_is_smaller_than_its_ring() {
     let world = World::staying(3, Domain::DurableCache);

@@ -108,6 +108,11 @@ impl Map {
         self.current.len()
     }
 
+    /// Returns a slot that could not be read when the tier was opened.
+    pub(super) fn unreadable(&self) -> Option<Slot> {
+        self.slots.iter().position(|slot| matches!(slot, Holds::Unreadable)).map(|slot| slot as Slot)
+    }
+
     /// Returns the number of slots that are not unreadable.
     pub(super) fn usable(&self) -> usize {
         self.current.len() + self.free.len()

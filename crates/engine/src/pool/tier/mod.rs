@@ -391,6 +391,18 @@ impl PageTier for TieredPages {
         while self.map.lock().pages() > 0 {
             self.write_back(&mut writing.leaving)?;
         }
+        if let Some(slot) = self.map.lock().unreadable() {
+            let defect = "the slot could not be read when the database was opened, and may hold the only newest \
+                          version of a page; open the database again, and remove the tier when all of it can be read";
+            return Err(PoolError::Corrupt {
+                page: PageId::ZERO,
+                damage: Damage::Other,
+                defect: defect.to_owned(),
+                file: self.slots.path(),
+                offset: self.slots.offset(slot),
+            }
+            .into());
+        }
         self.slots.mark_drained()?;
         // No page is written to the data file before the tier is gone: the versions that are still
         // in its slots would count after a crash.

@@ -151,9 +151,17 @@ pub(crate) struct Journals {
 impl Journals {
     /// Makes the journals of a heap that was just opened, without those that recovery has `found`
     /// in use. Counts the opening.
-    pub(super) fn new(heap: &Heap, found: &[FoundJournal], barriers: Barriers) -> Self {
-        let opening = heap.get(Word::Openings) + 1;
-        assert!(opening < 1 << (62 - COUNT_BITS), "the openings of the heap are used up");
+    ///
+    /// # Errors
+    /// [`Error::NotADatabase`] if the heap was opened too often.
+    pub(super) fn new(heap: &Heap, found: &[FoundJournal], barriers: Barriers) -> Result<Self> {
+        let opening = heap.get(Word::Openings).saturating_add(1);
+        if opening >= 1 << (62 - COUNT_BITS) {
+            return Err(Error::NotADatabase {
+                path: heap.location().into(),
+                reason: "the number of its openings has reached its limit, or is damaged; restore a backup".into(),
+            });
+        }
         heap.set(Word::Openings, opening);
         let system = Self::system_of(heap);
         let journals: Box<[_]> = (0..heap.layout.blocks).map(|_| Mutex::new(Journal::default())).collect();
@@ -181,7 +189,7 @@ impl Journals {
             journals[first as usize].lock().blocks = vec![first];
         }
         let space = CachePadded::new(AtomicU64::new(space));
-        Self { opening, leases: CachePadded::default(), space, free, journals, system, barriers }
+        Ok(Self { opening, leases: CachePadded::default(), space, free, journals, system, barriers })
     }
 
     /// Returns the number of journals for changes that no transaction owns.
@@ -503,7 +511,7 @@ mod tests {
         let memory = SimMemory::new(2 << 20, Domain::DurableCache);
         let options = HeapOptions::new(Source::Simulated(memory), 2 << 20, Domain::DurableCache);
         let heap = Heap::create(&options, 0, [1; 16], 1).unwrap();
-        let journals = Arc::new(Journals::new(&heap, &[], Barriers::Fewest));
+        let journals = Arc::new(Journals::new(&heap, &[], Barriers::Fewest).unwrap());
         let (all, _) = journals.bytes();
         let heap = Arc::new(heap);
         while journals.bytes().1 > 3 * BLOCK_BYTES {

@@ -114,11 +114,11 @@ pub(crate) struct InPlace {
 
 impl InPlace {
     /// Creates the scheme over an open heap and what was found in it.
-    pub(crate) fn new(heap: Arc<Heap>, found: &Found, barriers: Barriers) -> Self {
-        let journals = Journals::new(&heap, &found.interrupted, barriers);
+    pub(crate) fn new(heap: Arc<Heap>, found: &Found, barriers: Barriers) -> Result<Self> {
+        let journals = Journals::new(&heap, &found.interrupted, barriers)?;
         let resumed = found.interrupted.iter().map(|journal| (journal.txn, Home(journal.first))).collect();
         let ids = Mutex::new(heap.get(Word::NextTxn));
-        Self { heap, journals, barriers, resumed, ids, changes: Striped::default() }
+        Ok(Self { heap, journals, barriers, resumed, ids, changes: Striped::default() })
     }
 
     /// Stores the changed lines of the pages to the heap under a page log of their old lines, so

@@ -103,6 +103,9 @@ struct Txn {
     garbage: Vec<Slot>,
     /// Space that it has taken.
     taken: u64,
+    /// The part of it that structure changes took for it, and that its reservation has not paid
+    /// back yet. Otherwise it would not learn that less and less is left.
+    owed: u64,
 }
 
 /// A page that a transaction has changed.
@@ -224,13 +227,15 @@ impl PcmLogging {
                     let taken = self.scaled(slots_with(covers) * SLOT_BYTES as u64);
                     txn.pages.insert(image.page, ChangedPage { covers, is_whole: false });
                     txn.taken += taken;
+                    txn.owed += taken;
                     self.space.fetch_sub(taken.cast_signed(), Ordering::AcqRel);
                 }
             }
         }
     }
 
-    /// Notes what a transaction has changed; returns the space that this takes.
+    /// Notes what a transaction has changed; returns the space that its reservation pays for this,
+    /// and for structure changes before it.
     fn change_of(&self, home: Home, change: Change<'_>, pages: &[Exclusive<'_>]) -> u64 {
         let xid = self.pages.active.current(home.0);
         let mut txn = self.txn(home).lock();
@@ -291,7 +296,14 @@ impl PcmLogging {
         }
         let taken = self.scaled(slots * SLOT_BYTES as u64);
         txn.taken += taken;
-        taken
+        // A rollback reserves nothing. Any other operation has reserved a slot for a split.
+        let is_compensation = change.record.kind == Kind::Compensation as u8;
+        let paid = if is_compensation { 0 } else { txn.owed.min(self.scaled(SLOT_BYTES as u64)) };
+        if paid > 0 {
+            txn.owed -= paid;
+            self.space.fetch_add(paid.cast_signed(), Ordering::AcqRel);
+        }
+        taken + paid
     }
 
     /// Makes everything durable that a transaction has changed, and takes it off the list. Returns
@@ -355,6 +367,7 @@ impl PcmLogging {
         txn.pages.clear();
         txn.frees.clear();
         txn.free_bytes = 0;
+        txn.owed = 0;
         if !garbage.is_empty() {
             // It keeps its entry when it gives back its reservation.
             let kept = STEP.max(self.scaled((garbage.len() * SLOT_BYTES) as u64));
@@ -471,7 +484,7 @@ impl StorageScheme for PcmLogging {
     fn space_for_operation(&self, _payload: u64) -> u64 {
         // The page and more covers, and the page of a split that gets covers of the transaction. Or
         // the page and covers of records that were deleted together, which are less than two slots.
-        self.scaled(4 * SLOT_BYTES as u64)
+        4 * self.scaled(SLOT_BYTES as u64)
     }
 
     /// A rollback changes pages that the transaction has changed, or that a split has added.

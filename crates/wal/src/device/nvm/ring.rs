@@ -118,7 +118,7 @@ impl NvmRing {
         }
         let reason = match options.drain {
             DrainBy::Membarrier => "the system does not let this process use membarrier(2); choose another way",
-            DrainBy::Signal => "the program uses the signal SIGRTMIN+7 itself; choose another way",
+            DrainBy::Signal => "the program uses or blocks the signal SIGRTMIN+7 itself; choose another way",
         };
         Err(WalError::InvalidOption { option: "drain", reason: reason.to_owned() })
     }

@@ -116,18 +116,29 @@ impl RoundState {
     fn fail(&self, error: WalError) {
         self.logs.all()[0].fail(error);
     }
+}
 
-    /// Fails the logs when the calling thread, which works for others, panics; returns whether it
-    /// does.
-    fn fail_on_panic(&self) -> bool {
-        let panics = thread::panicking();
-        if panics {
-            self.fail(WalError::System {
-                what: "continue".to_owned(),
-                reason: "a thread that hardens the logs panicked".to_owned(),
-            });
+/// Fails the logs and ends all waiting when a thread that hardens them for others panics. A thread
+/// that has been panicking before may harden them as it unwinds.
+struct EndOnPanic<'a, F: Fn()> {
+    state: &'a RoundState,
+    end: F,
+    was_panicking: bool,
+}
+
+impl<'a, F: Fn()> EndOnPanic<'a, F> {
+    fn new(state: &'a RoundState, end: F) -> Self {
+        Self { state, end, was_panicking: thread::panicking() }
+    }
+}
+
+impl<F: Fn()> Drop for EndOnPanic<'_, F> {
+    fn drop(&mut self) {
+        if thread::panicking() && !self.was_panicking {
+            let reason = "a thread that hardens the logs panicked".to_owned();
+            self.state.fail(WalError::System { what: "continue".to_owned(), reason });
+            (self.end)();
         }
-        panics
     }
 }
 
