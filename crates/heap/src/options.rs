@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 pub struct LogShape {
     /// Transactions that can be open at the same time, at most 32; further ones wait.
     pub slots: u32,
-    /// Buckets of records. A transaction holds whole buckets, so there should be more than slots.
+    /// Buckets of records. A transaction holds whole buckets, and a slot keeps its first one, so
+    /// there should be more than slots.
     pub buckets: u32,
     /// Records in each bucket; each holds up to seven lines.
     pub records: u32,

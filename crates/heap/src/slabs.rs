@@ -7,6 +7,10 @@
 //! then its old contents may have to come back, and a transaction does not log the lines of objects
 //! that it allocates.
 //!
+//! An object becomes live when its transaction has locked all its lines, and ends being live while
+//! the first one is locked. Another transaction that found it live may lock its lines later, when
+//! the object is gone and the space is perhaps another's: so it asks again once it has locked them.
+//!
 //! A slab whose objects are all available may get another kind. The kind in the heap follows with
 //! the first commit of an object in it.
 //!

@@ -231,12 +231,6 @@ impl Pool {
         self.resident(id).is_some()
     }
 
-    /// Returns where a page's bytes lie, if it is in the pool at this moment: nothing but a hint to
-    /// prefetch them.
-    pub(crate) fn whereabouts(&self, id: PageId) -> Option<*const u8> {
-        self.resident(id).map(|frame| self.frames.page(frame))
-    }
-
     /// Returns the frame that held the page a moment ago.
     #[inline]
     fn resident(&self, id: PageId) -> Option<FrameId> {

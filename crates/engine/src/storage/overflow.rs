@@ -15,7 +15,6 @@
 //! its end to its head, so that the clean-up can start again from the head after a crash at any
 //! point.
 
-use duramen_sync::prefetch;
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c};
 
 use crate::error::Result;
@@ -154,8 +153,6 @@ impl Store {
         // The buffer grows beyond this only as far as pages of the chain are found, because the
         // length may be damaged.
         const AT_FIRST: usize = 1 << 20;
-        /// Bytes that are copied at a time.
-        const PART: usize = 512;
         let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
         let mut id = reference.head;
         let mut read_ahead = 0;
@@ -164,16 +161,9 @@ impl Store {
             if !is_link(&page, reference.chain, place) {
                 return Err(broken(id, "an overflow chain links to a page that is not part of it"));
             }
+            value.extend_from_slice(&page[CONTENT..CONTENT + u32_at(&page, LENGTH) as usize]);
             let following = u64::from(page::level(&page));
             let next = PageId::new(u64_at(&page, NEXT));
-            // The next page's lines come from memory while this one is copied.
-            let ahead = self.pool.whereabouts(next);
-            for (part, content) in page[CONTENT..CONTENT + u32_at(&page, LENGTH) as usize].chunks(PART).enumerate() {
-                if let Some(ahead) = ahead {
-                    (0..PART).step_by(64).for_each(|line| prefetch(ahead.wrapping_add(part * PART + line)));
-                }
-                value.extend_from_slice(content);
-            }
             drop(page);
             if read_ahead == 0 && following > 1 && next.get() + 1 == id.get() {
                 // The rest of the extent, in the order of the file.

@@ -8,7 +8,7 @@ use duramen_sync::thread::available_parallelism;
 use duramen_workloads::{Limit, RunOptions, Tpcb, Workload, run, tpcb};
 
 use crate::bed::{Bed, System};
-use crate::bounds::{Bound, Check};
+use crate::bounds::{Bound, Check, median};
 use crate::error::{Error, Result};
 use crate::experiment::{About, Context, Experiment, Findings};
 use crate::figure::{Axis, Figure, Series, Shape};
@@ -61,7 +61,7 @@ impl Experiment for Recovery {
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let most = available_parallelism().clamp(2, 8);
         let threads: Vec<usize> = (1..=most).collect();
-        let rounds = context.pick(5, 3, 1);
+        let rounds = context.pick(7, 3, 1);
         let branches = context.pick(20, 10, 1);
         let amount = Amount {
             scale: tpcb::Scale {
@@ -91,31 +91,34 @@ impl Experiment for Recovery {
         }
         let passes: [(&str, Micros); 2] =
             [("redo", |report| report.redo_micros), ("undo", |report| report.undo_micros)];
-        let seconds = |layout: usize, micros: Micros| -> Vec<(f64, f64)> {
-            let shortest = reports[layout]
-                .iter()
-                .map(|rounds| rounds.iter().map(|one| micros(one) as f64 / 1e6).fold(f64::NAN, f64::min));
-            threads.iter().map(|threads| *threads as f64).zip(shortest).collect()
+        // A line for each layout, of one number from the rounds of each point.
+        let lines = |micros: Micros, of: &dyn Fn(Vec<f64>) -> f64| -> Vec<Series> {
+            let line = |((name, _), points): (&(&str, Partition), &Vec<Vec<RecoveryReport>>)| {
+                let seconds =
+                    points.iter().map(|rounds| of(rounds.iter().map(|one| micros(one) as f64 / 1e6).collect()));
+                Series::ours(*name, threads.iter().map(|threads| *threads as f64).zip(seconds).collect())
+            };
+            LAYOUTS.iter().zip(&reports).map(line).collect()
         };
-        let mut figures = Vec::new();
-        let mut checks = Vec::new();
-        for (pass, micros) in passes {
-            let series: Vec<Series> = LAYOUTS
-                .iter()
-                .enumerate()
-                .map(|(layout, (name, _))| Series::ours(*name, seconds(layout, micros)))
-                .collect();
-            checks.extend(series.iter().map(|series| speed_up(pass, series)));
-            checks.push(beside(pass, &series[0], &series[1]));
-            figures.push(Figure {
-                name: format!("N9-{pass}"),
-                title: format!("{pass} of {LOGS} logs"),
-                x: Axis::linear("threads"),
-                y: Axis::linear("time (s)"),
-                shape: Shape::Lines,
-                series,
-            });
-        }
+        let checks_of = |round: usize| -> Vec<Check> {
+            let of_pass = |(pass, micros): &(&str, Micros)| {
+                let series = lines(*micros, &|rounds| rounds[round]);
+                let mut checks: Vec<Check> = series.iter().map(|series| speed_up(pass, series)).collect();
+                checks.push(beside(pass, &series[0], &series[1]));
+                checks
+            };
+            passes.iter().flat_map(of_pass).collect()
+        };
+        let checks = Check::of_rounds((0..rounds).map(checks_of).collect());
+        let figure = |(pass, micros): &(&str, Micros)| Figure {
+            name: format!("N9-{pass}"),
+            title: format!("{pass} of {LOGS} logs"),
+            x: Axis::linear("threads"),
+            y: Axis::linear("time (s)"),
+            shape: Shape::Lines,
+            series: lines(*micros, &median),
+        };
+        let figures = passes.iter().map(figure).collect();
         Ok(Findings { setting: amount.setting(&beds[0], &reports, rounds), figures, checks })
     }
 }
@@ -191,7 +194,7 @@ impl Amount {
             format!(
                 "TPC-B, {}, {} transactions since the last checkpoint; {transactions} others, of {changes} changes \
                  each, are interrupted. Copies of the crashed database are opened with these numbers of threads: {}. \
-                 Points are the shortest of {rounds} rounds, the one that other work disturbed least.",
+                 Points are the medians of {rounds} rounds, and so are the parts of the finding.",
                 self.scale,
                 self.committed,
                 logs.join("; ")
