@@ -426,24 +426,33 @@ impl StreamInner {
 
 /// Fails the log when a thread that works for others panics, so that no thread waits for it for
 /// ever. A thread that has been panicking before may harden the log as it unwinds.
-pub(crate) struct FailOnPanic<'a> {
+pub(crate) struct FailOnPanic<'a, F: Fn() = fn()> {
     shared: &'a StreamInner,
+    then: F,
     was_panicking: bool,
 }
 
 impl<'a> FailOnPanic<'a> {
     pub(crate) fn new(shared: &'a StreamInner) -> Self {
-        Self { shared, was_panicking: thread::panicking() }
+        Self::then(shared, || ())
     }
 }
 
-impl Drop for FailOnPanic<'_> {
+impl<'a, F: Fn()> FailOnPanic<'a, F> {
+    /// Calls `then` after the log has failed.
+    pub(crate) fn then(shared: &'a StreamInner, then: F) -> Self {
+        Self { shared, then, was_panicking: thread::panicking() }
+    }
+}
+
+impl<F: Fn()> Drop for FailOnPanic<'_, F> {
     fn drop(&mut self) {
         if thread::panicking() && !self.was_panicking {
             self.shared.fail(WalError::System {
                 what: "continue".to_owned(),
                 reason: "a thread of the log panicked".to_owned(),
             });
+            (self.then)();
         }
     }
 }

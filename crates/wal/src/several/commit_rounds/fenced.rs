@@ -47,7 +47,7 @@ use crate::device::nvm::passive::{Behind, Passive};
 use crate::error::Result;
 use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::WorkSignal;
-use crate::several::commit_rounds::{EndOnPanic, RoundState};
+use crate::several::commit_rounds::RoundState;
 use crate::stats::WalStats;
 use crate::wake_event::WakeEvent;
 
@@ -309,7 +309,7 @@ impl FencedRounds {
     // ----- the daemon -----
 
     pub(super) fn run(&self) {
-        let _guard = EndOnPanic::new(&self.state, || self.end());
+        let _guard = self.state.fail_on_panic(|| self.end());
         let mut seen = 0;
         let mut tick = TICK;
         while !self.event.is_stopped() {

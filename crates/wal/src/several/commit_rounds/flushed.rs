@@ -20,7 +20,7 @@ use crate::group_commit::progress::Progress;
 use crate::group_commit::queue::{CommitQueue, Step};
 use crate::group_commit::requests::Ask;
 use crate::group_commit::wake::Wake;
-use crate::several::commit_rounds::{EndOnPanic, RoundState};
+use crate::several::commit_rounds::RoundState;
 use crate::several::durable_gsn::next;
 use crate::stats::WalStats;
 use crate::wake_event::WakeEvent;
@@ -112,7 +112,7 @@ impl FlushedRounds {
 
     /// The daemon.
     pub(super) fn run(&self) {
-        let _guard = self.end_on_panic();
+        let _guard = self.progress.state.fail_on_panic(|| self.end());
         while !self.event.is_stopped() {
             match self.queue.due(&self.progress) {
                 Due::Now => {
@@ -128,7 +128,7 @@ impl FlushedRounds {
     /// Hardens everything inserted so far, in all logs. The caller has the right to flush (see
     /// [`CommitQueue`]).
     fn harden_all(&self, home: LogId) {
-        let _guard = self.end_on_panic();
+        let _guard = self.progress.state.fail_on_panic(|| self.end());
         let in_round = &self.progress.in_round;
         let begun = |gsn: Gsn| in_round.store(next(gsn).get(), Ordering::Release);
         if let Err(error) = self.progress.state.round(home, begun) {
@@ -145,10 +145,6 @@ impl FlushedRounds {
     /// Wakes the waiters for what a round of another thread has hardened.
     pub(super) fn wake_resolved(&self) {
         self.queue.wake_resolved(&self.progress);
-    }
-
-    fn end_on_panic(&self) -> EndOnPanic<'_, impl Fn()> {
-        EndOnPanic::new(&self.progress.state, || self.end())
     }
 
     fn end(&self) {

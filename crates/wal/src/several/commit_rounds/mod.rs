@@ -38,6 +38,7 @@ use crate::several::commit_rounds::flushed::FlushedRounds;
 use crate::several::durable_gsn::DurableGsn;
 use crate::several::log_set::LogSet;
 use crate::stats::WalStats;
+use crate::stream::inner::FailOnPanic;
 use crate::stream::part::Hardens;
 
 /// The number of threads that may have rounds of their own at the same time.
@@ -116,29 +117,11 @@ impl RoundState {
     fn fail(&self, error: WalError) {
         self.logs.all()[0].fail(error);
     }
-}
 
-/// Fails the logs and ends all waiting when a thread that hardens them for others panics. A thread
-/// that has been panicking before may harden them as it unwinds.
-struct EndOnPanic<'a, F: Fn()> {
-    state: &'a RoundState,
-    end: F,
-    was_panicking: bool,
-}
-
-impl<'a, F: Fn()> EndOnPanic<'a, F> {
-    fn new(state: &'a RoundState, end: F) -> Self {
-        Self { state, end, was_panicking: thread::panicking() }
-    }
-}
-
-impl<F: Fn()> Drop for EndOnPanic<'_, F> {
-    fn drop(&mut self) {
-        if thread::panicking() && !self.was_panicking {
-            let reason = "a thread that hardens the logs panicked".to_owned();
-            self.state.fail(WalError::System { what: "continue".to_owned(), reason });
-            (self.end)();
-        }
+    /// Fails the logs, and calls `end`, when the calling thread, which hardens them for others,
+    /// panics.
+    fn fail_on_panic<F: Fn()>(&self, end: F) -> FailOnPanic<'_, F> {
+        FailOnPanic::then(&self.logs.all()[0], end)
     }
 }
 
