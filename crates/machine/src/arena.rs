@@ -29,15 +29,18 @@ thread_local! {
 }
 
 /// Address space for all heaps: reserved once, so that one comparison tells whose a pointer is.
+/// Each heap begins at a multiple of its size: programs hash addresses, and systems differ in how
+/// they align what they map.
 fn space() -> usize {
     static SPACE: OnceLock<usize> = OnceLock::new();
     *SPACE.get_or_init(|| {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: reserves address space that nothing else uses; the result is checked.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), HEAPS * HEAP_BYTES, libc::PROT_NONE, flags, -1, 0) };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), (HEAPS + 1) * HEAP_BYTES, libc::PROT_NONE, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED, "no address space for simulated heaps");
+        let base = (base as usize).next_multiple_of(HEAP_BYTES);
         SPACE_BASE.store(base as u64, Ordering::Release);
-        base as usize
+        base
     })
 }
 
@@ -252,6 +255,7 @@ mod tests {
         let mut offsets = Vec::new();
         for _ in 0..2 {
             let mut heap = Heap::new();
+            assert!(heap.base().is_multiple_of(HEAP_BYTES), "a program that hashes addresses finds the same ones");
             let mut places = Vec::new();
             for size in [1, 16, 17, 100, 4096, 5000, 1 << 20] {
                 let layout = Layout::from_size_align(size, 8).unwrap();

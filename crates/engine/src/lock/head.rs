@@ -85,6 +85,11 @@ impl Head {
         self.inline[..self.holders.min(INLINE_HOLDERS)].iter().chain(&self.more).copied().chain(agents)
     }
 
+    /// Returns whether one transaction holds the lock. Idle agents do not count.
+    pub(super) fn has_one_holder(&self) -> bool {
+        self.iter().take(2).count() == 1
+    }
+
     /// Returns the modes held by all holders except a transaction that holds `held`.
     #[inline]
     fn held_by_others(&self, held: Option<LockMode>) -> ModeSet {

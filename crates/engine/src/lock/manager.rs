@@ -508,6 +508,12 @@ impl LockManager {
         !self.bucket(id).lock().contains(id)
     }
 
+    /// Returns whether no other transaction than the caller's, which holds it, holds the lock at
+    /// some moment during the call.
+    pub(crate) fn is_held_alone(&self, id: LockId) -> bool {
+        self.bucket(id).lock().is_held_alone(id)
+    }
+
     /// Returns the number of searches for a deadlock so far.
     #[cfg(test)]
     pub(super) fn searches(&self) -> u64 {

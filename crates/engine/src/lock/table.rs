@@ -147,6 +147,11 @@ impl Bucket {
         self.find_lone(id).is_some() || self.head(id).is_some()
     }
 
+    /// Returns whether the lock, which is held, has only one holder.
+    pub(super) fn is_held_alone(&mut self, id: LockId) -> bool {
+        self.find_lone(id).is_some() || self.head(id).is_some_and(|(heads, at)| heads.all[at].has_one_holder())
+    }
+
     /// Returns the number of requests that wait for the lock.
     #[cfg(test)]
     pub(super) fn queue_len(&mut self, id: LockId) -> usize {

@@ -612,6 +612,30 @@ fn agents_go_on_to_inherit_when_they_change_tables() {
 }
 
 #[test]
+fn a_holder_is_alone_with_idle_agents_and_not_with_others() {
+    let manager = LockManager::new(16).with_inheritance(true);
+    let (mut one, mut other) = (txn(1), txn(2));
+    let table = LockId::table(TABLE);
+    for txn in [&mut one, &mut other] {
+        manager.acquire(txn, table, IntentExclusive).expect("intentions agree");
+    }
+    assert!(!manager.is_held_alone(table));
+    manager.release_all(&mut other);
+    assert!(manager.is_held_alone(table), "the other agent is idle");
+    other.renew(TxnId::new(3));
+    manager.acquire(&mut other, table, IntentShared).expect("inherited");
+    assert!(!manager.is_held_alone(table), "the other agent uses its lock");
+    manager.release_all(&mut other);
+    manager.release_all(&mut one);
+    manager.disinherit(&mut one);
+    manager.acquire(&mut one, table, Exclusive).expect("the idle agent is revoked");
+    assert!(manager.is_held_alone(table));
+    manager.release_all(&mut one);
+    manager.disinherit(&mut other);
+    assert!(manager.is_empty());
+}
+
+#[test]
 fn an_inherited_lock_can_be_converted() {
     let manager = Arc::new(LockManager::new(8).with_inheritance(true));
     let table = LockId::table(TABLE);

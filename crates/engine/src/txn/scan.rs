@@ -37,6 +37,7 @@ use duramen_sync::{Backoff, cost};
 use duramen_types::{Gsn, planted};
 
 use super::Txn;
+use super::delete_range::Rest;
 use super::key_range::{self, KeyRange};
 use super::read::materialize;
 use crate::btree::{Direction, OUT_OF_ORDER, TooFar, step_down, step_up};
@@ -374,6 +375,20 @@ impl<'t> Scan<'t> {
             delete(self.txn, tree, &keys)?;
         }
         Ok(keys.len())
+    }
+
+    /// Returns what is left of the range behind the records deleted last, if the transaction has
+    /// locked the table as a whole.
+    pub(super) fn rest_in_locked_table(&mut self) -> Option<Rest> {
+        let tree = self.tree.filter(|tree| self.txn.holds(LockId::table(tree.table), LockMode::Exclusive))?;
+        let position = self.position.as_ref().filter(|_| !self.finished)?;
+        let engine = &self.txn.engine;
+        // Any of these transactions may have deleted a record of the range without leaving a lock
+        // behind.
+        let pre_committed = Gsn::new(engine.pre_committed.load(Ordering::Acquire));
+        let rest = Rest::behind(tree, position, self.upper.clone());
+        self.txn.parts().2.locks.saw(pre_committed);
+        Some(rest)
     }
 
     /// Locks the record of a batch of one, if that needs no wait, and otherwise makes it count as

@@ -1,5 +1,7 @@
 //! Purges the ghosts that committed transactions have left.
 
+use std::cell::OnceCell;
+
 use duramen_sync::probe::{Probe, reach};
 
 use crate::error::{Error, Result};
@@ -54,12 +56,20 @@ impl Purging<'_> {
     }
 
     /// Purges the ghosts from `key` to `last` in up to `most` leaves, then merges these leaves.
-    /// Returns the key to go on with another time.
+    /// Returns the key to go on with another time. The caller holds a lock on the table.
     fn purge_leaves(&self, tree: Tree, key: Vec<u8>, last: &[u8], most: usize) -> Option<Vec<u8>> {
         let (mut next, mut sparse) = (Some(key), Vec::new());
         for _ in 0..most {
             let Some(key) = next.take() else { break };
-            let is_purgeable = |key: &[u8]| self.is_purgeable(tree, key);
+            // Asked once the leaf is latched. Without another holder of the table's lock, no other
+            // transaction has a lock in the table, and one that takes a lock later reads the leaf
+            // again.
+            let is_alone = OnceCell::new();
+            let is_purgeable =
+                |key: &[u8]| match is_alone.get_or_init(|| self.locks.is_held_alone(LockId::table(tree.table))) {
+                    true => self.is_unneeded(tree, key),
+                    false => self.is_purgeable(tree, key),
+                };
             match self.step(|| self.store.purge_run(tree, &key, last, is_purgeable, &mut 0)) {
                 Ok((is_sparse, behind)) => {
                     next = behind;

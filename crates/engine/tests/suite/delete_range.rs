@@ -2,6 +2,8 @@
 #![cfg(not(any(duramen_loom, duramen_machine)))]
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -88,9 +90,15 @@ fn a_range_is_deleted_as_in_a_map() {
                             }
                         }
                         _ => {
-                            let deleted = txn.delete_range(&table, from.to_be_bytes()..to.to_be_bytes()).unwrap();
+                            let (lower, upper) = (from.to_be_bytes(), to.to_be_bytes());
+                            let bounds = (
+                                *rng.pick(&[Included(from), Excluded(from), Included(from), Unbounded]),
+                                *rng.pick(&[Included(to), Excluded(to), Excluded(to), Unbounded]),
+                            );
+                            let range = (bounds.0.map(|_| &lower[..]), bounds.1.map(|_| &upper[..]));
+                            let deleted = txn.delete_range(&table, range).unwrap();
                             let before = changed.len();
-                            changed.retain(|key, _| !(from..to).contains(key));
+                            changed.retain(|key, _| !bounds.contains(key));
                             assert_eq!(deleted, (before - changed.len()) as u64, "{name}, life {life}, round {round}");
                         }
                     }
@@ -112,6 +120,27 @@ fn a_range_is_deleted_as_in_a_map() {
                 db.close().unwrap();
             }
         }
+    }
+}
+
+/// Few of these keys fit into one operation, so a leaf takes several.
+#[test]
+fn records_with_long_keys_are_deleted() {
+    for lock_escalation in [1, 1 << 20] {
+        let db = Db::open_on(Arc::new(SimDisk::new(1)), Options { lock_escalation, ..small() }).unwrap();
+        let table = db.table("t").unwrap();
+        let key = |number: u32| {
+            let mut key = [[7; 900].as_slice(), &number.to_be_bytes()].concat();
+            key.resize(904 + number as usize % 120, 7);
+            key
+        };
+        db.run(|txn| (0..300).try_for_each(|number| txn.put(&table, &key(number), b"value"))).unwrap();
+        db.run(|txn| txn.delete(&table, &key(150))).unwrap();
+        let deleted = db.run(|txn| txn.delete_range(&table, key(10)..=key(289))).unwrap();
+        assert_eq!(deleted, 279);
+        let left: Vec<_> = db.begin().scan(&table, ..).map(|record| record.unwrap().0).collect();
+        assert_eq!(left, (0..10).chain(290..300).map(key).collect::<Vec<_>>());
+        assert!(db.check().unwrap().is_ok());
     }
 }
 
