@@ -155,7 +155,7 @@ impl<'s> Cursor<'s> {
         let is_large = item.flags.contains(SlotFlags::OVERFLOW);
         if is_large {
             let tree = self.tree.expect("a leaf was read");
-            match self.snapshot.overflow_value(tree, self.inline(item)) {
+            match self.snapshot.large_value(tree, self.inline(item)) {
                 Ok(value) => self.large = value,
                 Err(error) => {
                     self.put_back(item);

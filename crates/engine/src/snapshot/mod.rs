@@ -6,13 +6,15 @@
 mod cursor;
 mod split;
 
+use std::ops::ControlFlow;
+
 pub use cursor::{Cursor, SnapshotScan};
 pub use split::KeyBounds;
 
 use duramen_sync::atomic::AtomicBool;
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Backoff, OnceLock, Reference};
-use duramen_types::{Gsn, MAX_KEY_LEN, planted};
+use duramen_types::{Gsn, planted};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -20,11 +22,12 @@ use crate::lock::LockId;
 use crate::maintenance::Maintenance;
 use crate::options::Isolation;
 use crate::page::{Node, SlotFlags};
-use crate::pool::{Interrupt, broken};
+use crate::pool::{Interrupt, PoolError};
 use crate::record::Tree;
 use crate::storage::catalog::{self, CATALOG, NEXT_TABLE_KEY, Table};
-use crate::storage::overflow::Reference as OverflowReference;
-use crate::txn::Txn;
+use crate::storage::overflow::Stored;
+use crate::storage::store::Store;
+use crate::txn::{Txn, check_key};
 use crate::version::{OpenSnapshot, Version};
 
 /// The database as it was at one moment: after a prefix of its commits, all of them durable. Made
@@ -143,13 +146,46 @@ impl Snapshot {
     /// [`Error::KeyTooLarge`], [`Error::ForeignTable`]; [`Error::SnapshotTooOld`];
     /// [`Error::Closed`], [`Error::Io`], [`Error::Corrupt`].
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if key.len() > MAX_KEY_LEN {
-            return Err(Error::KeyTooLarge { len: key.len(), limit: MAX_KEY_LEN });
-        }
+        check_key(key)?;
         match self.tree_of(table)? {
             Some(tree) => self.get_in(tree, key),
             None => Ok(None),
         }
+    }
+
+    /// Reads the value of `key` part by part, as [`Txn::get_in_parts`] does.
+    ///
+    /// ```
+    /// # use std::ops::ControlFlow;
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options { snapshots: true, ..duramen::Options::small() })?;
+    /// let films = db.table("films")?;
+    /// db.run(|txn| txn.put(&films, b"first", &[7; 100_000]))?;
+    ///
+    /// let mut beginning = Vec::new();
+    /// let length = db.snapshot()?.get_in_parts(&films, b"first", |part| {
+    ///     beginning.extend_from_slice(part);
+    ///     if beginning.len() < 10_000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    /// })?;
+    /// assert_eq!(length, Some(100_000));
+    /// assert!((10_000..20_000).contains(&beginning.len()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_in_parts(
+        &self,
+        table: &Table,
+        key: &[u8],
+        part: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Option<u64>> {
+        check_key(key)?;
+        let Some(tree) = self.tree_of(table)? else { return Ok(None) };
+        let mut value = Vec::new();
+        let Some(flags) = self.repeat(|| self.look(tree, key, &mut value))? else { return Ok(None) };
+        self.read_stored(tree, &value, flags, |value, store| value.in_parts(store, part)).map(Some)
     }
 
     fn engine(&self) -> &Engine {
@@ -193,10 +229,9 @@ impl Snapshot {
 
     fn get_in(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::new();
-        let found = self.repeat(|| self.look(tree, key, &mut value))?;
-        match found {
+        match self.repeat(|| self.look(tree, key, &mut value))? {
             None => Ok(None),
-            Some(flags) if flags.contains(SlotFlags::OVERFLOW) => self.overflow_value(tree, &value).map(Some),
+            Some(flags) if flags.contains(SlotFlags::OVERFLOW) => self.large_value(tree, &value).map(Some),
             Some(_) => Ok(Some(value)),
         }
     }
@@ -249,14 +284,22 @@ impl Snapshot {
     }
 
     /// Reads a large value, whose reference the snapshot has found.
-    fn overflow_value(&self, tree: Tree, bytes: &[u8]) -> Result<Vec<u8>> {
-        let malformed = || broken(tree.root, "a reference to an overflow value is malformed");
-        let value = OverflowReference::decode(bytes)
-            .ok_or_else(malformed)
-            .and_then(|reference| self.engine().store.read_overflow_chain(reference));
+    fn large_value(&self, tree: Tree, reference: &[u8]) -> Result<Vec<u8>> {
+        self.read_stored(tree, reference, SlotFlags::OVERFLOW, |value, store| Ok(value.whole(store)?.into_owned()))
+    }
+
+    /// Reads a value, whose bytes in its leaf the snapshot has found.
+    fn read_stored<'v, T>(
+        &self,
+        tree: Tree,
+        bytes: &'v [u8],
+        flags: SlotFlags,
+        read: impl FnOnce(Stored<'v>, &Store) -> std::result::Result<T, PoolError>,
+    ) -> Result<T> {
+        let result = Stored::new(tree, bytes, flags).and_then(|value| read(value, &self.engine().store));
         // If the snapshot has become too old, the pages may have been freed and used again.
         self.0.open.check()?;
-        value.map_err(|error| self.engine().note(error.into()))
+        result.map_err(|error| self.engine().note(error.into()))
     }
 
     /// Returns a GSN such that the records of pages with lower ones need no look for versions.

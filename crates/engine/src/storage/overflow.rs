@@ -15,12 +15,15 @@
 //! its end to its head, so that the clean-up can start again from the head after a crash at any
 //! point.
 
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c};
 
 use crate::error::Result;
-use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageBuf, PageType};
+use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageBuf, PageType, SlotFlags};
 use crate::pool::{PoolError, broken};
-use crate::record::PageOp;
+use crate::record::{PageOp, Tree};
 use crate::storage::free_space::Purpose;
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::store::Store;
@@ -72,6 +75,51 @@ impl Reference {
     /// Returns the number of pages of the chain.
     fn pages(&self) -> usize {
         (self.len as usize).div_ceil(PAGE_CONTENT).max(1)
+    }
+}
+
+/// A value, as its leaf has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stored<'a> {
+    InLeaf(&'a [u8]),
+    InChain(Reference),
+}
+
+impl<'a> Stored<'a> {
+    /// Returns what the bytes of a record with these flags represent.
+    pub(crate) fn new(tree: Tree, bytes: &'a [u8], flags: SlotFlags) -> std::result::Result<Self, PoolError> {
+        if !flags.contains(SlotFlags::OVERFLOW) {
+            return Ok(Self::InLeaf(bytes));
+        }
+        let malformed = || broken(tree.root, "a reference to an overflow value is malformed");
+        Reference::decode(bytes).map(Self::InChain).ok_or_else(malformed)
+    }
+
+    /// Returns the value. The caller holds a lock, or a snapshot, that keeps it in place.
+    pub(crate) fn whole(self, store: &Store) -> std::result::Result<Cow<'a, [u8]>, PoolError> {
+        match self {
+            Self::InLeaf(value) => Ok(Cow::Borrowed(value)),
+            Self::InChain(reference) => store.read_overflow_chain(reference).map(Cow::Owned),
+        }
+    }
+
+    /// Calls `part` with the parts of the value, in order, until it breaks off; returns the length
+    /// of the whole value in bytes. The caller is as that of [`Self::whole`].
+    pub(crate) fn in_parts(
+        self,
+        store: &Store,
+        mut part: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> std::result::Result<u64, PoolError> {
+        match self {
+            Self::InLeaf(value) => {
+                let _ = part(value);
+                Ok(value.len() as u64)
+            }
+            Self::InChain(reference) => {
+                store.visit_overflow_chain(reference, part)?;
+                Ok(u64::from(reference.len))
+            }
+        }
     }
 }
 
@@ -154,14 +202,38 @@ impl Store {
         // length may be damaged.
         const AT_FIRST: usize = 1 << 20;
         let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
+        self.visit_overflow_chain(reference, |part| {
+            value.extend_from_slice(part);
+            ControlFlow::Continue(())
+        })?;
+        if crc32c(&value) != reference.crc {
+            return Err(broken(reference.head, "an overflow value has the wrong checksum"));
+        }
+        Ok(value)
+    }
+
+    /// Calls `part` with the parts of a value, in order, each under the shared latch of its page,
+    /// until it breaks off. The caller holds a lock that keeps the chain in place, so no thread
+    /// waits for these latches but one that frees the chain of a snapshot that has become too old.
+    pub(crate) fn visit_overflow_chain(
+        &self,
+        reference: Reference,
+        mut part: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> std::result::Result<(), PoolError> {
+        let wrong_length = || broken(reference.head, "an overflow value has the wrong length");
         let mut id = reference.head;
+        let mut left = reference.len as usize;
         let mut read_ahead = 0;
         for place in 0..reference.pages() {
             let page = self.pool.shared(id)?;
             if !is_link(&page, reference.chain, place) {
                 return Err(broken(id, "an overflow chain links to a page that is not part of it"));
             }
-            value.extend_from_slice(&page[CONTENT..CONTENT + u32_at(&page, LENGTH) as usize]);
+            let length = u32_at(&page, LENGTH) as usize;
+            left = left.checked_sub(length).ok_or_else(wrong_length)?;
+            if part(&page[CONTENT..CONTENT + length]).is_break() {
+                return Ok(());
+            }
             let following = u64::from(page::level(&page));
             let next = PageId::new(u64_at(&page, NEXT));
             drop(page);
@@ -174,10 +246,7 @@ impl Store {
             read_ahead = u64::saturating_sub(read_ahead, 1);
             id = next;
         }
-        if value.len() != reference.len as usize || crc32c(&value) != reference.crc || !id.is_zero() {
-            return Err(broken(reference.head, "an overflow value has the wrong length or checksum"));
-        }
-        Ok(value)
+        if left == 0 && id.is_zero() { Ok(()) } else { Err(wrong_length()) }
     }
 
     /// Returns the pages that are still part of the chain, from the head.

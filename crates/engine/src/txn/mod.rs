@@ -223,7 +223,7 @@ impl Txn {
     }
 }
 
-fn check_key(key: &[u8]) -> Result<()> {
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.len() > MAX_KEY_LEN {
         return Err(Error::KeyTooLarge { len: key.len(), limit: MAX_KEY_LEN });
     }

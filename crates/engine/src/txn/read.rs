@@ -1,5 +1,7 @@
 //! Point reads.
 
+use std::ops::ControlFlow;
+
 use crate::sim_cost;
 use duramen_sync::cost;
 use duramen_sync::probe::{Probe, reach};
@@ -13,7 +15,8 @@ use crate::options::Isolation;
 use crate::page::SlotFlags;
 use crate::record::Tree;
 use crate::storage::catalog::Table;
-use crate::storage::overflow::Reference;
+use crate::storage::overflow::Stored;
+use crate::storage::store::Store;
 
 impl Txn {
     /// Reads the value of `key`.
@@ -32,7 +35,48 @@ impl Txn {
     /// As [`Txn::get`].
     pub fn get_with<R>(&mut self, table: &Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         self.check_usable()?;
-        let result = self.get_locked(table, key, LockMode::IntentShared, LockMode::Shared, read);
+        let result = self.get_locked(table, key, LockMode::IntentShared, LockMode::Shared, |store, value| {
+            Ok(read(&value.whole(store)?))
+        });
+        self.record_outcome(result)
+    }
+
+    /// Reads the value of `key` part by part: calls `part` with the parts, in order, until it
+    /// breaks off. Returns the length of the whole value in bytes.
+    ///
+    /// A large value is not put together, which [`Txn::get_with`] does: its parts, of some 8 KiB,
+    /// are lent from their pages. A page stays in memory while `part` has it, so `part` should not
+    /// wait for other transactions. After an error, what it was called with is not the whole value.
+    ///
+    /// ```
+    /// # use std::ops::ControlFlow;
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let films = db.table("films")?;
+    /// db.run(|txn| txn.put(&films, b"first", &[7; 100_000]))?;
+    ///
+    /// let mut sum = 0;
+    /// let length = db.begin().get_in_parts(&films, b"first", |part| {
+    ///     sum += part.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert_eq!((length, sum), (Some(100_000), 700_000));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Txn::get`].
+    pub fn get_in_parts(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        part: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Option<u64>> {
+        self.check_usable()?;
+        let result = self.get_locked(table, key, LockMode::IntentShared, LockMode::Shared, |store, value| {
+            Ok(value.in_parts(store, part)?)
+        });
         self.record_outcome(result)
     }
 
@@ -65,7 +109,9 @@ impl Txn {
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
         self.check_usable()?;
-        let result = self.get_locked(table, key, LockMode::IntentExclusive, LockMode::Exclusive, read);
+        let result = self.get_locked(table, key, LockMode::IntentExclusive, LockMode::Exclusive, |store, value| {
+            Ok(read(&value.whole(store)?))
+        });
         self.record_outcome(result)
     }
 
@@ -73,7 +119,9 @@ impl Txn {
     pub(crate) fn get_raw(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.internal(|engine, context| {
             let found = engine.store.lookup(tree, key, &mut context.value)?;
-            record_flags(found).map(|flags| materialize(&engine.store, tree, &context.value, flags)).transpose()
+            let Some(flags) = record_flags(found) else { return Ok(None) };
+            let value = Stored::new(tree, &context.value, flags)?.whole(&engine.store)?;
+            Ok(Some(value.into_owned()))
         })
     }
 
@@ -88,7 +136,7 @@ impl Txn {
         key: &[u8],
         intent: LockMode,
         mode: LockMode,
-        read: impl FnOnce(&[u8]) -> R,
+        read: impl FnOnce(&Store, Stored<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
         cost::work(sim_cost::READ);
         check_key(key)?;
@@ -110,7 +158,12 @@ impl Txn {
     }
 
     /// Reads under the record lock, and locks the gap if there is no record.
-    fn read_value<R>(&mut self, tree: Tree, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+    fn read_value<R>(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        read: impl FnOnce(&Store, Stored<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
         let is_serializable = self.isolation == Isolation::Serializable;
         let (_, store, context) = self.parts();
         let flags = if let Some(flags) = store.lookup_tuple(tree, key, &mut context.value)? {
@@ -122,10 +175,7 @@ impl Txn {
         };
         let Some(flags) = flags else { return Ok(None) };
         let (_, store, context) = self.parts();
-        if !flags.contains(SlotFlags::OVERFLOW) {
-            return Ok(Some(read(&context.value)));
-        }
-        materialize(store, tree, &context.value, flags).map(|value| Some(read(&value)))
+        read(store, Stored::new(tree, &context.value, flags)?).map(Some)
     }
 
     /// Searches for `key`. If neither a record nor a ghost is there, makes sure that none can be
@@ -162,19 +212,4 @@ fn record_flags(found: Lookup) -> Option<SlotFlags> {
         Lookup::Record(flags) => Some(flags),
         Lookup::Ghost | Lookup::Absent => None,
     }
-}
-
-/// Returns the value that a leaf's bytes represent.
-pub(super) fn materialize(
-    store: &crate::storage::store::Store,
-    tree: Tree,
-    bytes: &[u8],
-    flags: SlotFlags,
-) -> Result<Vec<u8>> {
-    if !flags.contains(SlotFlags::OVERFLOW) {
-        return Ok(bytes.to_vec());
-    }
-    let reference = Reference::decode(bytes)
-        .ok_or_else(|| crate::pool::broken(tree.root, "a reference to an overflow value is malformed"))?;
-    Ok(store.read_overflow_chain(reference)?)
 }

@@ -39,7 +39,6 @@ use duramen_types::{Gsn, planted};
 use super::Txn;
 use super::delete_range::Rest;
 use super::key_range::{self, KeyRange};
-use super::read::materialize;
 use crate::btree::{Direction, OUT_OF_ORDER, TooFar, step_down, step_up};
 use crate::error::Result;
 use crate::lock::{LockId, LockMode};
@@ -48,6 +47,7 @@ use crate::page::{Node, SlotFlags};
 use crate::pool::{Interrupt, Optimistic, broken};
 use crate::record::Tree;
 use crate::storage::catalog::Table;
+use crate::storage::overflow::Stored;
 use crate::storage::store::Store;
 use batch::Batch;
 
@@ -418,7 +418,7 @@ impl<'t> Scan<'t> {
         if self.deletes {
             return Ok(());
         }
-        batch.fetch_large(|reference| materialize(store, tree, reference, SlotFlags::OVERFLOW))
+        batch.fetch_large(|reference| Ok(Stored::new(tree, reference, SlotFlags::OVERFLOW)?.whole(store)?.into_owned()))
     }
 
     /// Makes sure that there is a record to return; returns `false` at the end of the range.

@@ -1,5 +1,7 @@
 //! What every scheme without a log does as the others do.
 
+use std::ops::ControlFlow;
+
 use duramen::Db;
 
 /// Large values, savepoints and a dropped table, in a new database.
@@ -19,6 +21,12 @@ pub(crate) fn work_with_large_values(db: &Db) {
     txn.commit().unwrap();
     let mut txn = db.begin();
     assert_eq!(txn.get(&table, b"large").unwrap().unwrap(), large);
+    let mut parts = Vec::new();
+    let length = txn.get_in_parts(&table, b"large", |part| {
+        parts.extend_from_slice(part);
+        ControlFlow::Continue(())
+    });
+    assert_eq!((length.unwrap(), parts), (Some(100_000), large));
     assert_eq!(txn.scan(&table, ..).count(), 2);
     txn.delete(&table, b"large").unwrap();
     txn.commit().unwrap();

@@ -2,6 +2,7 @@
 #![cfg(not(any(duramen_loom, duramen_machine)))]
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,12 +11,55 @@ use std::time::{Duration, Instant};
 use duramen::pmem::{Domain, SimMemory, Source};
 use duramen::{
     BatchOptions, CommitMode, Db, Error, HeapOptions, LogDevice, NvmOptions, Options, Partition, PcmOptions, Scheme,
-    Snapshot, Table,
+    Snapshot, Table, Txn,
 };
 use duramen_io::{CrashChoice, SimDisk};
 use duramen_test_support::{Rng, is_long};
 
 const MIB: u64 = 1 << 20;
+
+/// Values of every kind of length, in parts: as they are now, and as they were.
+#[test]
+fn values_are_read_in_parts() {
+    const FULL: usize = 8148;
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), small()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let lengths = [0, 1, 1000, 3000, FULL - 4, FULL, FULL + 4, 3 * FULL, 300_000];
+    let value =
+        |length: usize, version: usize| (0..length).map(|at| (at * (7 + version) >> 3) as u8).collect::<Vec<_>>();
+    let write = |version| {
+        let entries = lengths.iter().enumerate();
+        let put = |txn: &mut Txn| {
+            entries.clone().try_for_each(|(key, length)| txn.put(&table, &[key as u8], &value(*length, version)))
+        };
+        db.run(put).unwrap();
+    };
+    write(0);
+    let snapshot = db.snapshot().unwrap();
+    write(1);
+    db.run(|txn| txn.delete(&table, &[8])).unwrap();
+    for (key, length) in lengths.into_iter().enumerate() {
+        for limit in [1, FULL + 1, usize::MAX] {
+            let [mut now, mut then] = [Vec::new(), Vec::new()];
+            let until = |read: &mut Vec<u8>, part: &[u8]| {
+                read.extend_from_slice(part);
+                if read.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            let found = db.run(|txn| {
+                now.clear();
+                txn.get_in_parts(&table, &[key as u8], |part| until(&mut now, part))
+            });
+            assert_eq!(found.unwrap(), (key != 8).then_some(length as u64));
+            let found = snapshot.get_in_parts(&table, &[key as u8], |part| until(&mut then, part));
+            assert_eq!(found.unwrap(), Some(length as u64));
+            let is_enough = |read: &[u8], all: Vec<u8>| read.len() >= limit.min(all.len()) && all.starts_with(read);
+            assert!(is_enough(&then, value(length, 0)), "{length} bytes up to {limit}: {} read", then.len());
+            assert!(key == 8 || is_enough(&now, value(length, 1)), "{length} bytes up to {limit}: {} read", now.len());
+        }
+    }
+    let none = db.run(|txn| txn.get_in_parts(&table, b"absent", |_| unreachable!()));
+    assert_eq!((none.unwrap(), snapshot.get_in_parts(&table, b"absent", |_| unreachable!()).unwrap()), (None, None));
+}
 
 /// A checkpoint purges ghosts, and merges leaves, while another thread checks the database.
 #[test]

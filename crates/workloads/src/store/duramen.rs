@@ -68,6 +68,14 @@ impl Transaction for DuramenTransaction {
         Ok(self.0.get_with(table, key, read)?)
     }
 
+    fn get_in_parts(&mut self, table: &Table, key: &[u8], mut part: impl FnMut(&[u8])) -> Result<bool> {
+        let found = self.0.get_in_parts(table, key, |bytes| {
+            part(bytes);
+            ControlFlow::Continue(())
+        });
+        Ok(found?.is_some())
+    }
+
     #[inline]
     fn get_for_update<R>(&mut self, table: &Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         Ok(self.0.get_for_update_with(table, key, read)?)

@@ -107,6 +107,12 @@ pub trait Transaction: Sized {
     /// such row.
     fn get<R>(&mut self, table: &Self::Table, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>>;
 
+    /// Calls `part` with the parts of the row under `key`, in order, as the engine lends them;
+    /// returns whether there is such a row. For large rows.
+    fn get_in_parts(&mut self, table: &Self::Table, key: &[u8], mut part: impl FnMut(&[u8])) -> Result<bool> {
+        Ok(self.get(table, key, |row| part(row))?.is_some())
+    }
+
     /// As [`Transaction::get`], for a row that the transaction is going to change: where engines
     /// lock, it is locked for writing at once.
     fn get_for_update<R>(
