@@ -3,7 +3,7 @@
 //!
 //! The cleaner wakes at a fixed interval. A thread wakes the cleaner earlier when the dirty share
 //! passes its limit or when the thread finds no clean frame. The cleaner then writes pages until
-//! the dirty share is an eighth below the limit. The pages that have been dirty the longest come
+//! the dirty share is a little below the limit. The pages that have been dirty the longest come
 //! first: they hold back the recycling of the log, and they are the least likely to change again
 //! soon. The cleaner never exceeds its configured write rate.
 //!
@@ -107,7 +107,10 @@ impl Pool {
             return Ok(());
         }
         self.counters.cleaner_rounds.fetch_add(1, Ordering::Relaxed);
-        for frames in self.oldest_dirty(dirty - limit * 7 / 8).chunks_mut(self.cleaner_step()) {
+        // The smaller a round, the smoother: page reads that meet it take much longer. But each
+        // round looks at all frames.
+        let below = (limit / 8).min(BATCH_PAGES.max(self.frames() / 128));
+        for frames in self.oldest_dirty(dirty - limit + below).chunks_mut(self.cleaner_step()) {
             if signal.stop.load(Ordering::Acquire) {
                 break;
             }

@@ -258,8 +258,12 @@ impl Pool {
 
     /// Returns the `count` dirty frames with the oldest recovery GSNs, oldest first.
     pub(super) fn oldest_dirty(&self, count: usize) -> Vec<FrameId> {
-        let mut dirty = self.dirty_frames();
-        dirty.truncate(count);
+        let mut dirty: Vec<_> = self.dirty_before(Gsn::MAX).collect();
+        if count < dirty.len() {
+            dirty.select_nth_unstable(count);
+            dirty.truncate(count);
+        }
+        dirty.sort_unstable();
         dirty.into_iter().map(|(_, frame)| frame).collect()
     }
 
