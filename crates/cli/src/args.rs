@@ -414,6 +414,13 @@ pub(crate) struct BenchArgs {
     /// Take a backup into this new or empty directory during the run
     #[arg(long, value_name = "DIR")]
     pub(crate) backup: Option<PathBuf>,
+    /// Keep old values for snapshots
+    #[arg(long)]
+    pub(crate) snapshots: bool,
+    /// Threads that read the whole database through snapshots during the run, again and again
+    /// (with --snapshots)
+    #[arg(long, value_name = "N", requires = "snapshots", value_parser = value_parser!(u32).range(1..=1024))]
+    pub(crate) scans: Option<u32>,
     /// Rows for each unit of --scale in a new database, fewer than the specification says
     #[arg(long, value_name = "N", hide = true, value_parser = value_parser!(u64).range(1..))]
     pub(crate) rows_per_unit: Option<u64>,

@@ -11,9 +11,32 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 /// CRC-32C of `parts`, one behind the other.
 #[inline]
 pub fn crc32c_of(parts: &[&[u8]]) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    parts.iter().for_each(|part| digest.update(part));
-    digest.finalize() as u32
+    let mut crc = Crc32c::new();
+    parts.iter().for_each(|part| crc.update(part));
+    crc.finish()
+}
+
+/// A CRC-32C of bytes that come in parts.
+#[derive(Debug)]
+pub struct Crc32c(Digest);
+
+impl Crc32c {
+    /// Begins without a byte.
+    #[allow(clippy::new_without_default, reason = "a checksum of nothing is no useful default")]
+    pub fn new() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+
+    /// Adds the next bytes.
+    #[inline]
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Returns the checksum of all bytes.
+    pub fn finish(&self) -> u32 {
+        self.0.finalize() as u32
+    }
 }
 
 /// CRC-32C of the little-endian bytes of `seed` followed by `bytes`.

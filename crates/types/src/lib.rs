@@ -10,7 +10,7 @@ pub mod planted;
 pub mod telemetry;
 pub mod undo_record;
 
-pub use checksum::{crc32c, crc32c_append, crc32c_of};
+pub use checksum::{Crc32c, crc32c, crc32c_append, crc32c_of};
 pub use checksum_words::{Block, crc32c_words, crc32c_words_of_three};
 pub use ids::{Gsn, LogAddress, LogId, Lsn, PageId, TableId, TxnId};
 

@@ -5,6 +5,7 @@ mod device_sync;
 mod disk;
 mod log_insert;
 mod report;
+mod scans;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use crate::failure::{Failure, Result};
 use crate::format;
 use crate::progress::Narrator;
 use report::{Measured, Settings};
+use scans::Scans;
 
 /// Pause between two refreshes of the live line.
 const REFRESH: Duration = Duration::from_millis(250);
@@ -85,7 +87,9 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let (before, random_before) = (db.metrics(), disk.random_writes());
     let backup = args.backup.as_ref().map(|to| backup_meanwhile(&db, to)).transpose()?;
     let limit = args.transactions.map_or(Limit::Time(Duration::from_secs_f64(args.seconds)), Limit::Transactions);
+    let scans = args.scans.map(|count| Scans::start(&db, count)).transpose()?;
     let run = drive("running", args, &db, &*workload, limit, seed, narrator)?;
+    let scanned = scans.map(Scans::finish).transpose()?;
     let backup = backup.map(join).transpose()?;
     let after = db.metrics();
     let random_writes = disk.random_writes().zip(random_before).map(|(after, before)| after - before);
@@ -95,7 +99,7 @@ pub(crate) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     db.close()?;
 
     let (workload, scale, kinds) = (workload.name(), workload.scale(), workload.kinds());
-    let settings = Settings { workload, scheme, scale, kinds, seed, recovery, backup };
+    let settings = Settings { workload, scheme, scale, kinds, seed, recovery, backup, scanned };
     let measured = Measured::new(&run, (&before, &after), &audit, random_writes);
     if args.json {
         report::json(args, &settings, &measured, out)?;
@@ -138,6 +142,7 @@ fn options(dir: &Path, args: &BenchArgs) -> Result<Options> {
     options.commit = args.commit;
     options.isolation = args.isolation;
     options.log_insert = args.log_insert.unwrap_or_default();
+    options.snapshots = args.snapshots;
     options.logs = args.logs;
     options.log_partition = args.partition;
     options.recovery_target = args.recovery_target_ms.map(Duration::from_millis);

@@ -8,6 +8,7 @@ use duramen_workloads::{AuditReport, RunReport};
 use serde::Serialize;
 
 use super::agents;
+use super::scans::Scanned;
 use crate::args::BenchArgs;
 use crate::backup::describe;
 use crate::failure::Result;
@@ -26,6 +27,8 @@ pub(super) struct Settings {
     pub(super) recovery: Option<String>,
     /// The backup that was taken during the run.
     pub(super) backup: Option<BackupReport>,
+    /// What threads have read through snapshots during the run.
+    pub(super) scanned: Option<Scanned>,
 }
 
 /// What the run did, and what it cost the log and the device.
@@ -204,6 +207,11 @@ struct Line<'a> {
     backup_end: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_end: Option<u64>,
+    /// With --scans: those that came to their end, and rows that all have read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scans: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows_scanned: Option<u64>,
 }
 
 /// Returns the persistence domain, if the log is in persistent memory.
@@ -258,6 +266,8 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         audit: measured.audit.to_string(),
         backup_end: settings.backup.map(|report| report.end.get()),
         log_end: settings.backup.map(|_| measured.log_end),
+        scans: settings.scanned.map(|scanned| scanned.scans),
+        rows_scanned: settings.scanned.map(|scanned| scanned.rows),
     };
     serde_json::to_writer(&mut *out, &line).map_err(std::io::Error::from)?;
     Ok(writeln!(out)?)
@@ -395,6 +405,9 @@ pub(super) fn table(args: &BenchArgs, settings: &Settings, measured: &Measured<'
     }
     if let Some(report) = &settings.backup {
         row("backup", describe(report));
+    }
+    if let Some(scanned) = &settings.scanned {
+        row("scans", scanned.to_string());
     }
     row("audit", measured.audit.to_string());
     Ok(writeln!(out, "{table}")?)

@@ -126,6 +126,19 @@ fn what_warms_up_is_not_measured() {
 }
 
 #[test]
+fn threads_read_through_snapshots_during_a_run() {
+    let home = new_home();
+    let scans = ["--snapshots", "--scans", "2", "--seconds", "0.5"];
+    let object = object(&duramen(&home.bench(&[&scans[..], &["--json"]].concat())).exits_with(0));
+    let (scans_done, rows) = (object["scans"].as_u64().unwrap(), object["rows_scanned"].as_u64().unwrap());
+    assert!(scans_done > 0 && rows >= 844 * scans_done, "{object:?}");
+    assert_eq!(object["audit"], "ok");
+    let ran = duramen(&home.bench(&scans)).exits_with(0);
+    assert!(ran.stdout.contains("of the whole database"), "{ran:#?}");
+    duramen(&home.bench(&["--scans", "1"])).exits_with(2).says(&["--snapshots"]);
+}
+
+#[test]
 fn the_table_is_for_people() {
     let home = new_home();
     let ran = duramen(&home.bench(&["--seconds", "0.3", "--seed", "7"])).exits_with(0);

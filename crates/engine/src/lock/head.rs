@@ -85,9 +85,10 @@ impl Head {
         self.inline[..self.holders.min(INLINE_HOLDERS)].iter().chain(&self.more).copied().chain(agents)
     }
 
-    /// Returns whether one transaction holds the lock. Idle agents do not count.
+    /// Returns whether one transaction holds the lock. Idle agents do not count; their next
+    /// transactions see what the caller has done before.
     pub(super) fn has_one_holder(&self) -> bool {
-        self.iter().take(2).count() == 1
+        self.holders + self.agents.iter().filter(|(agent, _)| !agent.is_unused()).count() == 1
     }
 
     /// Returns the modes held by all holders except a transaction that holds `held`.

@@ -24,7 +24,8 @@
 //! lock in the usual way, which grants it to waiting requests. While a request waits for the lock,
 //! no agent is added to it. The word decides each race: both a transaction that uses an inherited
 //! lock and a request that revokes it must find the word IDLE, and only one of their
-//! compare-and-swaps succeeds.
+//! compare-and-swaps succeeds. A thread that asks whether the lock is unused swaps IDLE for IDLE:
+//! then a transaction that takes the lock later sees what that thread did before it asked.
 //!
 //! REVOKED is final: the agent makes a new word when it inherits the lock again.
 
@@ -87,6 +88,16 @@ impl Agent {
     /// Ends the word's use. Called under the bucket's mutex, by the transaction that uses the lock.
     pub(super) fn retire(&self) {
         self.0.store(REVOKED, Ordering::Relaxed);
+    }
+
+    /// Returns whether no transaction uses the lock. A transaction that takes it later sees what
+    /// the caller has done before. Called under the bucket's mutex.
+    pub(super) fn is_unused(&self) -> bool {
+        // Not a load: `take` and this must not miss each other, as two writes do not.
+        match self.0.compare_exchange(IDLE, IDLE, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(word) => word == REVOKED,
+        }
     }
 
     /// Returns the transaction that uses the lock.

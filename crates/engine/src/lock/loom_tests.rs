@@ -279,3 +279,44 @@ fn an_inherited_lock_is_used_or_revoked_and_never_both() {
     });
     println!("inheritance: {} runs", used.load(Relaxed));
 }
+
+/// An agent takes its inherited lock and looks at a latch, while a thread that holds another lock
+/// of the table sets the latch and asks whether it is alone: they do not miss each other.
+#[test]
+fn a_transaction_sees_what_was_done_before_its_lock_was_found_unused() {
+    use duramen_sync::atomic::{AtomicBool, Ordering};
+
+    let outcomes = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let all = Arc::clone(&outcomes);
+    model(Some(3), move || {
+        let table = LockId::table(TableId::new(1));
+        let manager = Arc::new(LockManager::new(1).with_inheritance(true));
+        let latched = Arc::new(AtomicBool::new(false));
+        let mut agent = TxnLocks::new(TxnId::new(1));
+        let mut purger = TxnLocks::new(TxnId::new(9));
+        for txn in [&mut agent, &mut purger] {
+            manager.acquire(txn, table, LockMode::IntentExclusive).expect("intentions agree");
+        }
+        manager.release_all(&mut agent);
+        let reader = {
+            let (manager, latched) = (Arc::clone(&manager), Arc::clone(&latched));
+            thread::spawn("reader", move || {
+                agent.renew(TxnId::new(2));
+                manager.acquire(&mut agent, table, LockMode::IntentShared).expect("intentions agree");
+                let sees = latched.load(Ordering::Relaxed);
+                (agent, sees)
+            })
+        };
+        assert!(!latched.swap(true, Ordering::Acquire));
+        let is_alone = manager.is_held_alone(table);
+        let (mut agent, sees) = reader.expect("a thread starts").join().expect("no panic");
+        assert!(!is_alone || sees, "the reader uses the lock and has seen no latch");
+        manager.release_all(&mut agent);
+        manager.release_all(&mut purger);
+        manager.disinherit(&mut agent);
+        manager.disinherit(&mut purger);
+        assert!(manager.is_empty());
+        all[usize::from(is_alone)].fetch_add(1, Relaxed);
+    });
+    assert!(outcomes.iter().all(|count| count.load(Relaxed) > 0), "{outcomes:?}");
+}

@@ -509,7 +509,8 @@ impl LockManager {
     }
 
     /// Returns whether no other transaction than the caller's, which holds it, holds the lock at
-    /// some moment during the call.
+    /// some moment during the call. One that takes the lock later sees what the caller has done
+    /// before the call.
     pub(crate) fn is_held_alone(&self, id: LockId) -> bool {
         self.bucket(id).lock().is_held_alone(id)
     }

@@ -109,7 +109,7 @@ impl Pool {
         self.counters.cleaner_rounds.fetch_add(1, Ordering::Relaxed);
         // The smaller a round, the smoother: page reads that meet it take much longer. But each
         // round looks at all frames.
-        let below = (limit / 8).min(BATCH_PAGES.max(self.frames() / 128));
+        let below = (limit / 8).clamp(1, BATCH_PAGES.max(self.frames() / 128));
         for frames in self.oldest_dirty(dirty - limit + below).chunks_mut(self.cleaner_step()) {
             if signal.stop.load(Ordering::Acquire) {
                 break;

@@ -25,7 +25,7 @@ use crate::page::{Node, SlotFlags};
 use crate::pool::{Interrupt, PoolError};
 use crate::record::Tree;
 use crate::storage::catalog::{self, CATALOG, NEXT_TABLE_KEY, Table};
-use crate::storage::overflow::Stored;
+use crate::storage::overflow::{Parts, Stored};
 use crate::storage::store::Store;
 use crate::txn::{Txn, check_key};
 use crate::version::{OpenSnapshot, Version};
@@ -153,7 +153,8 @@ impl Snapshot {
         }
     }
 
-    /// Reads the value of `key` part by part, as [`Txn::get_in_parts`] does.
+    /// Reads the value of `key` part by part, as [`Txn::get_in_parts`] does, but in copies of the
+    /// parts: a snapshot locks nothing.
     ///
     /// ```
     /// # use std::ops::ControlFlow;
@@ -185,7 +186,7 @@ impl Snapshot {
         let Some(tree) = self.tree_of(table)? else { return Ok(None) };
         let mut value = Vec::new();
         let Some(flags) = self.repeat(|| self.look(tree, key, &mut value))? else { return Ok(None) };
-        self.read_stored(tree, &value, flags, |value, store| value.in_parts(store, part)).map(Some)
+        self.read_stored(tree, &value, flags, |value, store| value.in_parts(store, Parts::Copied, part)).map(Some)
     }
 
     fn engine(&self) -> &Engine {

@@ -18,7 +18,7 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c};
+use duramen_types::{Crc32c, Gsn, PAGE_SIZE, PageId, TableId, crc32c};
 
 use crate::error::Result;
 use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageBuf, PageType, SlotFlags};
@@ -104,10 +104,12 @@ impl<'a> Stored<'a> {
     }
 
     /// Calls `part` with the parts of the value, in order, until it breaks off; returns the length
-    /// of the whole value in bytes. The caller is as that of [`Self::whole`].
+    /// of the whole value in bytes. The caller is as that of [`Self::whole`]; `parts` is for a
+    /// value in a chain.
     pub(crate) fn in_parts(
         self,
         store: &Store,
+        parts: Parts,
         mut part: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> std::result::Result<u64, PoolError> {
         match self {
@@ -116,11 +118,22 @@ impl<'a> Stored<'a> {
                 Ok(value.len() as u64)
             }
             Self::InChain(reference) => {
-                store.visit_overflow_chain(reference, part)?;
+                store.visit_overflow_chain(reference, parts, part)?;
                 Ok(u64::from(reference.len))
             }
         }
     }
+}
+
+/// How the parts of a value are given to a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Parts {
+    /// As they are in their pages, under the shared latches. Only for a caller that has a lock on
+    /// the record, or whose function is short: a page that is freed and used again meanwhile keeps
+    /// other threads waiting, and these may hold latches that the function needs.
+    Lent,
+    /// In a copy, without a latch.
+    Copied,
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
@@ -202,41 +215,46 @@ impl Store {
         // length may be damaged.
         const AT_FIRST: usize = 1 << 20;
         let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
-        self.visit_overflow_chain(reference, |part| {
+        self.visit_overflow_chain(reference, Parts::Lent, |part| {
             value.extend_from_slice(part);
             ControlFlow::Continue(())
         })?;
-        if crc32c(&value) != reference.crc {
-            return Err(broken(reference.head, "an overflow value has the wrong checksum"));
-        }
         Ok(value)
     }
 
-    /// Calls `part` with the parts of a value, in order, each under the shared latch of its page,
-    /// until it breaks off. The caller holds a lock that keeps the chain in place, so no thread
-    /// waits for these latches but one that frees the chain of a snapshot that has become too old.
-    pub(crate) fn visit_overflow_chain(
+    /// Calls `part` with the parts of a value, in order, until it breaks off. The caller holds a
+    /// lock, or has a snapshot, that keeps the chain in place.
+    fn visit_overflow_chain(
         &self,
         reference: Reference,
+        parts: Parts,
         mut part: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> std::result::Result<(), PoolError> {
-        let wrong_length = || broken(reference.head, "an overflow value has the wrong length");
         let mut id = reference.head;
-        let mut left = reference.len as usize;
-        let mut read_ahead = 0;
+        let (mut length, mut crc) = (0, Crc32c::new());
+        let (mut read_ahead, mut copy) = (0, Vec::new());
         for place in 0..reference.pages() {
             let page = self.pool.shared(id)?;
             if !is_link(&page, reference.chain, place) {
                 return Err(broken(id, "an overflow chain links to a page that is not part of it"));
             }
-            let length = u32_at(&page, LENGTH) as usize;
-            left = left.checked_sub(length).ok_or_else(wrong_length)?;
-            if part(&page[CONTENT..CONTENT + length]).is_break() {
-                return Ok(());
+            let content = &page[CONTENT..CONTENT + u32_at(&page, LENGTH) as usize];
+            length += content.len();
+            crc.update(content);
+            let mut flow = ControlFlow::Continue(());
+            match parts {
+                Parts::Lent => flow = part(content),
+                Parts::Copied => content.clone_into(&mut copy),
             }
             let following = u64::from(page::level(&page));
             let next = PageId::new(u64_at(&page, NEXT));
             drop(page);
+            if parts == Parts::Copied {
+                flow = part(&copy);
+            }
+            if flow.is_break() {
+                return Ok(());
+            }
             if read_ahead == 0 && following > 1 && next.get() + 1 == id.get() {
                 // The rest of the extent, in the order of the file.
                 let rest: Vec<PageId> = (id.get().saturating_sub(following)..id.get()).map(PageId::new).collect();
@@ -246,7 +264,10 @@ impl Store {
             read_ahead = u64::saturating_sub(read_ahead, 1);
             id = next;
         }
-        if left == 0 && id.is_zero() { Ok(()) } else { Err(wrong_length()) }
+        if length != reference.len as usize || crc.finish() != reference.crc || !id.is_zero() {
+            return Err(broken(reference.head, "an overflow value has the wrong length or checksum"));
+        }
+        Ok(())
     }
 
     /// Returns the pages that are still part of the chain, from the head.

@@ -131,6 +131,7 @@ impl Txn {
     /// Deletes the next records of a table that the transaction has locked as a whole, all in one
     /// leaf; returns their number.
     fn delete_rest(&mut self, rest: &mut Rest, deletion: Deletion) -> Result<usize> {
+        self.check_usable()?;
         let (engine, store, context) = self.parts();
         reserve(engine, context, MOST_RECORDS, MOST_BYTES)?;
         let leaf = store.leaf_exclusive(rest.tree, &rest.from)?;

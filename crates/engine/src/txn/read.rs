@@ -15,7 +15,7 @@ use crate::options::Isolation;
 use crate::page::SlotFlags;
 use crate::record::Tree;
 use crate::storage::catalog::Table;
-use crate::storage::overflow::Stored;
+use crate::storage::overflow::{Parts, Stored};
 use crate::storage::store::Store;
 
 impl Txn {
@@ -45,8 +45,8 @@ impl Txn {
     /// breaks off. Returns the length of the whole value in bytes.
     ///
     /// A large value is not put together, which [`Txn::get_with`] does: its parts, of some 8 KiB,
-    /// are lent from their pages. A page stays in memory while `part` has it, so `part` should not
-    /// wait for other transactions. After an error, what it was called with is not the whole value.
+    /// are lent from their pages. A page stays in memory while `part` has it. The checksum of the
+    /// value is known only at its end: after an error, what `part` was called with does not count.
     ///
     /// ```
     /// # use std::ops::ControlFlow;
@@ -75,7 +75,7 @@ impl Txn {
     ) -> Result<Option<u64>> {
         self.check_usable()?;
         let result = self.get_locked(table, key, LockMode::IntentShared, LockMode::Shared, |store, value| {
-            Ok(value.in_parts(store, part)?)
+            Ok(value.in_parts(store, Parts::Lent, part)?)
         });
         self.record_outcome(result)
     }

@@ -26,7 +26,7 @@ fn values_are_read_in_parts() {
     let table = db.create_table("t").unwrap();
     let lengths = [0, 1, 1000, 3000, FULL - 4, FULL, FULL + 4, 3 * FULL, 300_000];
     let value =
-        |length: usize, version: usize| (0..length).map(|at| (at * (7 + version) >> 3) as u8).collect::<Vec<_>>();
+        |length: usize, version: usize| (0..length).map(|at| ((at * (7 + version)) >> 3) as u8).collect::<Vec<_>>();
     let write = |version| {
         let entries = lengths.iter().enumerate();
         let put = |txn: &mut Txn| {
