@@ -479,6 +479,40 @@ fn a_snapshot_that_needs_too_much_memory_says_so() {
     assert!(db.metrics().version_bytes <= 512 << 10);
 }
 
+/// A snapshot protects what it shows only until it is too old. A part lent from its page would then
+/// keep the thread that uses the page again waiting: here, the reader itself.
+#[test]
+fn a_reader_of_parts_may_write_and_make_its_snapshot_too_old() {
+    let options = Options { snapshots: true, version_bytes: Some(256 << 10), ..Options::small() };
+    let db = Db::in_memory(options).unwrap();
+    let table = db.create_table("t").unwrap();
+    let value = vec![1; 200_000];
+    db.run(|txn| txn.put(&table, b"large", &value)).unwrap();
+    for number in 0..2000 {
+        db.run(|txn| txn.put(&table, &key(number), &[1; 200])).unwrap();
+    }
+    let snapshot = db.snapshot().unwrap();
+    db.run(|txn| txn.put(&table, b"large", b"small")).unwrap();
+    let mut read = 0;
+    let found = snapshot.get_in_parts(&table, b"large", |part| {
+        assert!(part.iter().all(|byte| *byte == 1));
+        if read == 0 {
+            for number in 0..2000 {
+                db.run(|txn| txn.put(&table, &key(number), &[2; 200])).unwrap();
+            }
+            db.checkpoint().unwrap();
+            let free = db.check().unwrap().free_pages;
+            assert!(free >= 20, "{free} pages are free");
+            db.run(|txn| (0..free / 20).try_for_each(|n| txn.put(&table, &[n as u8], &[3; 200_000]))).unwrap();
+        }
+        read += part.len();
+        ControlFlow::Continue(())
+    });
+    assert!(matches!(found, Err(Error::SnapshotTooOld { .. })), "{found:?} after {read} bytes");
+    assert_eq!(db.metrics().snapshots_too_old, 1);
+    assert!(db.check().unwrap().is_ok());
+}
+
 #[test]
 fn a_database_without_versions_has_no_snapshots() {
     let db = Db::in_memory(Options { snapshots: false, ..Options::small() }).unwrap();
