@@ -448,6 +448,8 @@ impl Pool {
             if let Some(frame) = self.free_frame().or_else(|| self.evict()) {
                 return Ok(frame);
             }
+            // A poisoned pool cleans no page.
+            self.check_poison()?;
             self.counters.stalls.fetch_add(1, Ordering::Relaxed);
             if self.clean_for_eviction()? {
                 reach(Probe::EvictorCleaned);
@@ -488,6 +490,13 @@ impl Pool {
     /// and evicts that page. If two rounds find no such page, there is none. Long before that, when
     /// nearly all pages are dirty, it is better to clean some.
     fn evict(&self) -> Option<FrameId> {
+        // The dirty pages of a poisoned pool stay dirty. In the last few clean frames a descent
+        // would evict the pages that it needs itself, again and again.
+        let is_poisoned = self.poisoned.load(Ordering::Relaxed);
+        let nearly_all = self.frames() - self.frames() / 8;
+        if is_poisoned && self.dirty.load(Ordering::Relaxed) > nearly_all {
+            return None;
+        }
         let mut hopeless = 0;
         for _ in 0..2 * self.frames() {
             let frame = self.advance_hand();
@@ -505,8 +514,8 @@ impl Pool {
                 hopeless += 1;
                 // Where dirty frames wait for a batch, or can never be cleaned, there is nothing
                 // else to do than to search on.
-                let is_hopeless = hopeless >= HOPELESS.min(self.frames() - self.frames() / 8);
-                if is_hopeless && self.staging().is_none() && !self.poisoned.load(Ordering::Relaxed) {
+                let is_hopeless = hopeless >= HOPELESS.min(nearly_all);
+                if is_hopeless && self.staging().is_none() && !is_poisoned {
                     return None;
                 }
                 continue;

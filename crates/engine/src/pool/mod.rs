@@ -58,12 +58,12 @@
 //! # Failure
 //! A failed read returns its error to the caller and leaves the page out of the pool. After a
 //! failed write or sync, the contents of the store are unknown. The pool is then *poisoned*: it
-//! writes nothing more and fails every request to write. Reads continue as long as there are clean
-//! frames. A full disk is reported by [`Pool::reserve_page`] and poisons nothing. A page that fails
-//! its check gives [`PoolError::Corrupt`], with file and offset. The data file gives the same error
-//! for a page that this pool has not written and whose GSN is larger than the log's end when the
-//! pool was made: the log or the page is then not the original one. It also gives it for a page
-//! that is older than the version that was last written (`versions.rs`).
+//! writes nothing more and fails every request to write. Reads continue as long as an eighth of the
+//! frames are clean. A full disk is reported by [`Pool::reserve_page`] and poisons nothing. A page
+//! that fails its check gives [`PoolError::Corrupt`], with file and offset. The data file gives the
+//! same error for a page that this pool has not written and whose GSN is larger than the log's end
+//! when the pool was made: the log or the page is then not the original one. It also gives it for a
+//! page that is older than the version that was last written (`versions.rs`).
 
 mod batch;
 mod cleaner;

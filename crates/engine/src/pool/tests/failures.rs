@@ -99,6 +99,31 @@ fn failed_writes_poison() {
     }
 }
 
+/// Each read of a page used to evict the page before it, so that a descent, which needs a few pages
+/// at a time, never ended.
+#[test]
+fn a_poisoned_pool_refuses_reads_into_its_last_clean_frames() {
+    for dirty in [40, 60] {
+        let fixture = Fixture::new(64);
+        fixture.create_pages(100);
+        fixture.pool.flush_all().unwrap();
+        for raw in 1..=dirty {
+            fixture.increment(PageId::new(raw)).unwrap();
+        }
+        fixture.pool.poison("a write failed");
+        let mut refused = 0;
+        for raw in (1..=100).chain(1..=100) {
+            match fixture.counter(PageId::new(raw)) {
+                Ok(counter) => assert_eq!(counter, u64::from(raw <= dirty)),
+                Err(PoolError::Poisoned { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // Four clean pages are in their frames still.
+        assert_eq!(refused, if dirty == 60 { 2 * 36 } else { 0 });
+    }
+}
+
 #[test]
 fn a_log_that_cannot_be_hardened_keeps_pages_from_the_disk() {
     let fixture = Fixture::new(64);
