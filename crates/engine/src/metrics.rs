@@ -68,7 +68,7 @@ pub struct Metrics {
     /// ([`crate::Options::version_bytes`]).
     pub snapshots_too_old: u64,
     /// Bytes of memory that versions for snapshots take at this moment. What transactions keep to
-    /// themselves, at most a few KiB each, is not counted.
+    /// themselves while no snapshot is open, at most 16 KiB each, is not counted.
     pub version_bytes: u64,
     /// The work that recovery did when the database was opened.
     pub recovery: RecoveryReport,

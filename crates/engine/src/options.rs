@@ -341,7 +341,7 @@ pub struct Options {
     /// no). While no snapshot is open, it takes up to a tenth of the throughput of transactions
     /// that change one record, and nothing measurable of larger ones.
     pub snapshots: bool,
-    /// The most memory for these values, in bytes; `None` (default) is an eighth of
+    /// The most memory for these values, in bytes; `None` (default) is half of
     /// [`Options::pool_bytes`]. If the snapshots that are open need more, the oldest of them end
     /// with [`Error::SnapshotTooOld`]. What running transactions have replaced, and what is
     /// committed and not yet hardened, is kept in any case.
@@ -473,7 +473,7 @@ impl Options {
 
     /// Returns the most memory for versions, in bytes.
     pub(crate) fn version_memory(&self) -> usize {
-        self.version_bytes.unwrap_or(self.pool_bytes / 8)
+        self.version_bytes.unwrap_or(self.pool_bytes / 2)
     }
 
     /// Returns the options of each log.

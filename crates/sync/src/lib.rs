@@ -28,7 +28,7 @@
 //! | `cpu_topology` | processors by their memory node |
 //! | `stripe`, `references` | shared state in shards, of which each thread uses mostly one; reference counts kept in such shards |
 //! | `clock`, `chance`, `split_mix` | time; random numbers and thread numbers; a generator with fixed sequences |
-//! | `plain_cell`, `word` | shared plain memory that models can watch; words of mapped memory |
+//! | `plain_cell`, `word` | shared plain memory that models can watch; words that none watches, also of mapped memory |
 //! | `prefetch` | requests for cache lines that will be read |
 //! | `process` | recognizing a forked child |
 //! | `nesting` | how often a thread has entered what it may enter again |

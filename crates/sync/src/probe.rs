@@ -126,6 +126,8 @@ probes! {
     RunningPublished,
     /// A snapshot was opened while a commit whose transaction has ended was not hardened.
     RetiredPublished,
+    /// A retired transaction was dropped before snapshots that are older than it.
+    RetiredSwept,
     /// A snapshot met a transaction that was inserting its commit record.
     CommitUnsettled,
     /// Versions that no snapshot needs were unlinked from a long chain.

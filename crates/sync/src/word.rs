@@ -1,11 +1,30 @@
-//! Words of memory that is not a Rust object: mapped from a file or a device, and shared by threads
-//! or processes.
+//! Words of memory that threads share: that of a file or a device, which is not a Rust object, or
+//! [`Word`]s.
 //!
 //! Each operation reads or writes an aligned word as a whole, without ordering, as atomic
 //! operations with `Relaxed` do. No model watches these operations, and the simulated machine does
 //! not charge them: the calling code charges them by [`crate::cost`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A word whose readers learn from something else that it was written: under a mutex, for example.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Word(AtomicU64);
+
+impl Word {
+    /// Reads the word.
+    #[inline(always)]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Writes the word.
+    #[inline(always)]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
 
 /// Reads the word at `word`.
 ///

@@ -62,7 +62,7 @@ impl Checker<'_> {
                 None => return Ok(()),
             }
         }
-        if let Err(error) = self.store.read_overflow_chain(reference) {
+        if let Err(error) = self.store.check_overflow_chain(reference) {
             let reason = damage(error)?;
             self.dead_end(reference.head, format_args!("{owner}: {reason}"));
         }

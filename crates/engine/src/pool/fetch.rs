@@ -56,6 +56,9 @@ const FRAME_WAIT_LIMIT: Duration = if cfg!(test) { Duration::from_millis(200) } 
 /// clean frames would evict the pages that their own descents need from each other.
 const HOPELESS: usize = 1024;
 
+/// Clean frames that the descents of some threads need.
+const FOR_DESCENTS: usize = 16;
+
 /// Repeats `attempt` until it returns a value. Each attempt that a race spoilt means that another
 /// thread made progress.
 #[inline]
@@ -494,7 +497,7 @@ impl Pool {
         // would evict the pages that it needs itself, again and again.
         let is_poisoned = self.poisoned.load(Ordering::Relaxed);
         let nearly_all = self.frames() - self.frames() / 8;
-        if is_poisoned && self.dirty.load(Ordering::Relaxed) > nearly_all {
+        if is_poisoned && self.dirty.load(Ordering::Relaxed) > nearly_all.min(self.frames() - FOR_DESCENTS) {
             return None;
         }
         let mut hopeless = 0;

@@ -59,11 +59,12 @@
 //! A failed read returns its error to the caller and leaves the page out of the pool. After a
 //! failed write or sync, the contents of the store are unknown. The pool is then *poisoned*: it
 //! writes nothing more and fails every request to write. Reads continue as long as an eighth of the
-//! frames are clean. A full disk is reported by [`Pool::reserve_page`] and poisons nothing. A page
-//! that fails its check gives [`PoolError::Corrupt`], with file and offset. The data file gives the
-//! same error for a page that this pool has not written and whose GSN is larger than the log's end
-//! when the pool was made: the log or the page is then not the original one. It also gives it for a
-//! page that is older than the version that was last written (`versions.rs`).
+//! frames are clean, and at least sixteen. A full disk is reported by [`Pool::reserve_page`] and
+//! poisons nothing. A page that fails its check gives [`PoolError::Corrupt`], with file and offset.
+//! The data file gives the same error for a page that this pool has not written and whose GSN is
+//! larger than the log's end when the pool was made: the log or the page is then not the original
+//! one. It also gives it for a page that is older than the version that was last written
+//! (`versions.rs`).
 
 mod batch;
 mod cleaner;
@@ -259,6 +260,12 @@ impl Pool {
     /// Returns the number of frames.
     pub(crate) fn frames(&self) -> usize {
         self.frames.count()
+    }
+
+    /// Returns whether each page was compared with its checksum when it came into the pool. Pages
+    /// that are changed in place have none.
+    pub(crate) fn has_page_checksums(&self) -> bool {
+        !self.frames.are_the_store()
     }
 
     /// Makes sure that the store has space for the page, so that a later write of the page cannot

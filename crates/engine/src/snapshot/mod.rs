@@ -39,10 +39,10 @@ use crate::version::{OpenSnapshot, Version};
 /// threads; what it needs is kept until the last clone is dropped. A snapshot keeps the database in
 /// use, as a transaction does.
 ///
-/// While it is open, the values from before later changes are kept in memory, one for each record
-/// at most, and deleted records, replaced large values and dropped tables keep their space.
-/// [`crate::Options::version_bytes`] limits the memory: the calls of a snapshot that exceeds it
-/// return [`Error::SnapshotTooOld`].
+/// While it is open, the values from before later changes are kept in memory: those of each
+/// transaction that has changed a record first since the snapshot was opened. Deleted records,
+/// replaced large values and dropped tables keep their space. [`crate::Options::version_bytes`]
+/// limits the memory: the calls of a snapshot that exceeds it return [`Error::SnapshotTooOld`].
 ///
 /// ```
 /// # fn main() -> duramen::Result<()> {

@@ -118,7 +118,7 @@ impl<'a> Stored<'a> {
                 Ok(value.len() as u64)
             }
             Self::InChain(reference) => {
-                store.visit_overflow_chain(reference, parts, part)?;
+                store.visit_overflow_chain(reference, parts, store.value_checksum(), part)?;
                 Ok(u64::from(reference.len))
             }
         }
@@ -209,13 +209,25 @@ impl Store {
         Ok(Reference { head: next, len, crc: crc32c(value), chain })
     }
 
+    /// Checks a value with its checksum. The caller holds a lock that keeps the chain in place.
+    pub(crate) fn check_overflow_chain(&self, reference: Reference) -> std::result::Result<(), PoolError> {
+        self.visit_overflow_chain(reference, Parts::Lent, Some(Crc32c::new()), |_| ControlFlow::Continue(()))
+    }
+
+    /// Returns what computes the checksum of a value that is read, if it is to be compared: that of
+    /// pages without checksums. Others were checked when they came into the pool, and their chain
+    /// and their place there tell them from all pages that may have been in their place earlier.
+    fn value_checksum(&self) -> Option<Crc32c> {
+        (!self.pool.has_page_checksums()).then(Crc32c::new)
+    }
+
     /// Reads a value. The caller holds a lock that keeps the chain in place.
-    pub(crate) fn read_overflow_chain(&self, reference: Reference) -> std::result::Result<Vec<u8>, PoolError> {
+    fn read_overflow_chain(&self, reference: Reference) -> std::result::Result<Vec<u8>, PoolError> {
         // The buffer grows beyond this only as far as pages of the chain are found, because the
         // length may be damaged.
         const AT_FIRST: usize = 1 << 20;
         let mut value = Vec::with_capacity(AT_FIRST.min(reference.len as usize));
-        self.visit_overflow_chain(reference, Parts::Lent, |part| {
+        self.visit_overflow_chain(reference, Parts::Lent, self.value_checksum(), |part| {
             value.extend_from_slice(part);
             ControlFlow::Continue(())
         })?;
@@ -223,15 +235,17 @@ impl Store {
     }
 
     /// Calls `part` with the parts of a value, in order, until it breaks off. The caller holds a
-    /// lock, or has a snapshot, that keeps the chain in place.
+    /// lock, or has a snapshot, that keeps the chain in place. The value's checksum is compared if
+    /// there is a `crc` for it, without a byte.
     fn visit_overflow_chain(
         &self,
         reference: Reference,
         parts: Parts,
+        mut crc: Option<Crc32c>,
         mut part: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> std::result::Result<(), PoolError> {
         let mut id = reference.head;
-        let (mut length, mut crc) = (0, Crc32c::new());
+        let mut length = 0;
         let (mut read_ahead, mut copy) = (0, Vec::new());
         for place in 0..reference.pages() {
             let page = self.pool.shared(id)?;
@@ -240,7 +254,9 @@ impl Store {
             }
             let content = &page[CONTENT..CONTENT + u32_at(&page, LENGTH) as usize];
             length += content.len();
-            crc.update(content);
+            if let Some(crc) = &mut crc {
+                crc.update(content);
+            }
             let mut flow = ControlFlow::Continue(());
             match parts {
                 Parts::Lent => flow = part(content),
@@ -264,7 +280,8 @@ impl Store {
             read_ahead = u64::saturating_sub(read_ahead, 1);
             id = next;
         }
-        if length != reference.len as usize || crc.finish() != reference.crc || !id.is_zero() {
+        let is_whole = crc.is_none_or(|crc| crc.finish() == reference.crc);
+        if length != reference.len as usize || !is_whole || !id.is_zero() {
             return Err(broken(reference.head, "an overflow value has the wrong length or checksum"));
         }
         Ok(())

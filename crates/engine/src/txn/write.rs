@@ -151,7 +151,9 @@ impl Txn {
         check_key(key)?;
         check_value(value)?;
         let tree = self.enter_table(table, LockMode::IntentExclusive)?;
-        self.lock(LockId::record(tree.table, key), LockMode::Exclusive)?;
+        let record = LockId::record(tree.table, key);
+        self.engine.versions.expect_push(record);
+        self.lock(record, LockMode::Exclusive)?;
         self.write_at(tree, key, value, expect)
     }
 

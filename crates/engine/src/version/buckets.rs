@@ -6,17 +6,20 @@ use duramen_sync::{Arc, Mutex, Striped, prefetch};
 use duramen_types::{Gsn, TableId, planted};
 
 use super::STRIPES;
-use super::kept::Entry;
-use super::node::{Node, prune, tag_of};
+use super::node::{Node, prune};
 use super::registry::Registry;
-use super::runs::{Deleted, Place, Runs};
+use super::runs::{self, Deleted, Runs};
+use super::values::{End, Place};
 use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
 use crate::page::SlotFlags;
 
 /// A new node makes its bucket be pruned when there are this many, or a larger power of two: a
 /// record that many transactions change before they are hardened is seldom searched in vain.
-const LONG_CHAIN: usize = if cfg!(duramen_loom) { 8 } else { 32 };
+const LONG_CHAIN: usize = 8;
+
+/// An empty bucket keeps the memory for this many nodes.
+const FEW: usize = 4;
 
 /// What a snapshot finds beside the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +46,7 @@ pub(super) struct Buckets {
     /// One for a bucket with nodes, zero for an empty one. Stored under the bucket's mutex.
     marks: Box<[AtomicU8]>,
     runs: Runs,
-    /// Bytes of nodes and runs, as a sum that wraps around in each part.
+    /// Bytes of versions, as a sum that wraps around in each part.
     bytes: Striped<AtomicU64, STRIPES>,
 }
 
@@ -54,17 +57,25 @@ impl Buckets {
         Self { bits, buckets, marks, runs: Runs::default(), bytes: Striped::default() }
     }
 
+    /// Returns the bucket of a record, and the tag of its nodes there.
     #[inline]
-    fn bucket_of(&self, table: TableId, key: &[u8]) -> usize {
-        LockId::record(table, key).bucket(self.bits)
+    fn place_of(&self, table: TableId, key: &[u8]) -> (usize, u16) {
+        let id = LockId::record(table, key);
+        (id.bucket(self.bits), id.tag() as u16)
     }
 
     fn mark(&self, number: usize, nodes: &mut Vec<Node>) {
-        if nodes.is_empty() {
+        if nodes.is_empty() && nodes.capacity() > FEW {
             // Most buckets stay empty for long.
             *nodes = Vec::new();
         }
         self.marks[number].store(u8::from(!nodes.is_empty()), Ordering::Release);
+    }
+
+    /// Requests the memory of a record's bucket, which will be needed soon.
+    #[inline]
+    pub(super) fn expect(&self, record: LockId) {
+        self.request_bucket(record.bucket(self.bits));
     }
 
     #[inline]
@@ -72,106 +83,119 @@ impl Buckets {
         prefetch(std::ptr::from_ref(&self.buckets[number]).cast());
     }
 
-    /// Adds a node, and returns its bucket, unless the writer has an older value of this record: a
-    /// node, or a part of a run.
-    pub(super) fn add(&self, writer: &Arc<Writer>, entry: Entry<'_>, registry: &Registry) -> Option<u32> {
-        let Entry { table, key, before, .. } = entry;
-        let (number, tag) = (self.bucket_of(table, key), tag_of(table, key));
+    /// Adds a node, unless the writer has an older value of the record: a node, or a part of a run.
+    /// `append` makes the node's entry, or finds it, and tells it its bucket. Returns whether there
+    /// is a new node.
+    pub(super) fn add(
+        &self,
+        writer: &Arc<Writer>,
+        table: TableId,
+        key: &[u8],
+        registry: &Registry,
+        append: impl FnOnce(u32) -> Place,
+    ) -> bool {
+        let (number, tag) = self.place_of(table, key);
         let mut nodes = self.buckets[number].lock();
         // The keys of other transactions' nodes are in the caches of other processors.
         if nodes.iter().rev().any(|node| Arc::ptr_eq(&node.writer, writer) && node.is_of(tag, table, key)) {
-            return None;
+            return false;
         }
         if self.runs.with(table, key, |owner, _, _| Arc::ptr_eq(owner, writer)) == Some(true) {
-            return None;
+            return false;
         }
-        if nodes.len() >= LONG_CHAIN && nodes.len().is_power_of_two() {
+        let of_record = || nodes.iter().filter(|node| node.tag == tag).count();
+        if nodes.len() >= LONG_CHAIN && nodes.len().is_power_of_two() && of_record() >= LONG_CHAIN / 2 {
             let (open, horizon) = registry.positions();
-            let freed = prune(&mut nodes, table, key, &open, horizon);
-            if freed > 0 {
+            if prune(&mut nodes, tag, table, key, &open, horizon) {
                 reach(Probe::VersionsPruned);
-                self.bytes.own().1.fetch_sub(freed, Ordering::Relaxed);
             }
         }
-        let node = Node::new(Arc::clone(writer), table, key, before);
-        self.bytes.own().1.fetch_add(node.size(), Ordering::Relaxed);
-        nodes.push(node);
+        if nodes.capacity() == 0 {
+            nodes.reserve_exact(FEW);
+        }
+        nodes.push(Node::new(Arc::clone(writer), tag, append(number as u32)));
         self.marks[number].store(u8::from(!planted!(VersionPushedLate)), Ordering::Release);
-        Some(number as u32)
+        true
+    }
+
+    /// Adds to the bytes of versions.
+    pub(super) fn count(&self, bytes: u64) {
+        self.bytes.own().1.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Subtracts from them.
+    pub(super) fn discount(&self, bytes: u64) {
+        self.bytes.own().1.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Adds a run of records that are in the order of their keys, and returns its place, unless
     /// they must be added one by one: they are few, or there is another run among them.
-    pub(super) fn add_run(&self, writer: &Arc<Writer>, table: TableId, records: &[Deleted<'_>]) -> Option<Place> {
+    pub(super) fn add_run(&self, writer: &Arc<Writer>, table: TableId, records: &[Deleted<'_>]) -> Option<runs::Place> {
         if records.len() < LEAST_OF_RUN {
             return None;
         }
         let size = self.runs.add(writer, table, records)?;
         reach(Probe::RunPublished);
-        self.bytes.own().1.fetch_add(size, Ordering::Relaxed);
+        self.count(size);
         Some((table, records[0].key.into()))
     }
 
-    /// Marks buckets as not empty: what a planted bug has left out.
-    pub(super) fn mark_late(&self, buckets: &[u32]) {
-        for number in buckets {
-            self.marks[*number as usize].store(1, Ordering::Release);
+    /// Marks the buckets of a writer's nodes as not empty: what a planted bug has left out.
+    pub(super) fn mark_late(&self, writer: &Writer, end: End) {
+        for bucket in writer.values.entries(end).filter_map(|(_, entry)| entry.bucket()) {
+            self.marks[bucket as usize].store(1, Ordering::Release);
         }
     }
 
     /// Removes a writer's nodes.
-    pub(super) fn free(&self, writer: &Arc<Writer>, buckets: &[u32]) {
+    pub(super) fn free(&self, writer: &Arc<Writer>, end: End) {
         const AHEAD: usize = 8;
-        let mut freed = 0;
-        for (place, &number) in buckets.iter().enumerate() {
-            if let Some(&later) = buckets.get(place + AHEAD) {
+        let buckets = || writer.values.entries(end).filter_map(|(_, entry)| entry.bucket());
+        let mut later = buckets().skip(AHEAD);
+        for number in buckets() {
+            if let Some(later) = later.next() {
                 self.request_bucket(later as usize);
             }
-            let number = number as usize;
-            let mut nodes = self.buckets[number].lock();
-            nodes.retain(|node| {
-                let is_own = Arc::ptr_eq(&node.writer, writer);
-                if is_own {
-                    freed += node.size();
-                }
-                !is_own
-            });
-            self.mark(number, &mut nodes);
+            let mut nodes = self.buckets[number as usize].lock();
+            nodes.retain(|node| !Arc::ptr_eq(&node.writer, writer));
+            self.mark(number as usize, &mut nodes);
         }
-        self.bytes.own().1.fetch_sub(freed, Ordering::Relaxed);
     }
 
     /// Removes a writer's runs.
-    pub(super) fn free_runs(&self, places: &[Place]) {
-        self.bytes.own().1.fetch_sub(self.runs.free(places), Ordering::Relaxed);
+    pub(super) fn free_runs(&self, places: &[runs::Place]) {
+        if !places.is_empty() {
+            self.discount(self.runs.free(places));
+        }
     }
 
     /// Finds the version of a record at position `at`. An older value is appended to `out`.
     #[inline]
     pub(super) fn version_at(&self, table: TableId, key: &[u8], at: Gsn, out: &mut Vec<u8>) -> Version {
-        let bucket = self.marked_bucket(table, key);
+        let (number, tag) = self.place_of(table, key);
+        let bucket = self.marked_bucket(number);
         if bucket.is_none() && self.runs.is_empty() {
             return Version::Current;
         }
-        self.find(bucket, table, key, at, out)
+        self.find(bucket, tag, table, key, at, out)
     }
 
-    /// Returns the bucket of a record if it is not empty.
+    /// Returns a bucket if it is not empty.
     #[inline]
-    fn marked_bucket(&self, table: TableId, key: &[u8]) -> Option<&Mutex<Vec<Node>>> {
-        let number = self.bucket_of(table, key);
+    fn marked_bucket(&self, number: usize) -> Option<&Mutex<Vec<Node>>> {
         (self.marks[number].load(Ordering::Acquire) != 0).then(|| &self.buckets[number])
     }
 
     fn find(
         &self,
         bucket: Option<&Mutex<Vec<Node>>>,
+        tag: u16,
         table: TableId,
         key: &[u8],
         at: Gsn,
         out: &mut Vec<u8>,
     ) -> Version {
-        let (tag, nodes) = (tag_of(table, key), bucket.map(Mutex::lock));
+        let nodes = bucket.map(Mutex::lock);
         // The oldest one that the snapshot does not show.
         let mut oldest: Option<(&Node, Rank)> = None;
         for node in nodes.iter().flat_map(|nodes| nodes.iter()).filter(|node| node.is_of(tag, table, key)) {
@@ -198,11 +222,11 @@ impl Buckets {
         }
         match oldest {
             None => Version::Current,
-            Some((node, _)) => match node.flags {
+            Some((node, _)) => match node.entry().flags() {
                 None => Version::Absent,
                 Some(flags) => {
                     reach(Probe::OlderVersionRead);
-                    out.extend_from_slice(node.value());
+                    node.entry().copy_value(out);
                     Version::Value(flags)
                 }
             },
@@ -212,7 +236,8 @@ impl Buckets {
     /// Returns whether a record has a node with a value, or lies in a run, that snapshots may need
     /// which show no commit beyond `reclaimable`, or which are opened later.
     pub(super) fn has_needed(&self, table: TableId, key: &[u8], reclaimable: impl FnOnce() -> Gsn) -> bool {
-        let bucket = self.marked_bucket(table, key);
+        let (number, tag) = self.place_of(table, key);
+        let bucket = self.marked_bucket(number);
         if bucket.is_none() && self.runs.is_empty() {
             return false;
         }
@@ -222,16 +247,18 @@ impl Buckets {
             Outcome::Active | Outcome::Committing => true,
             Outcome::Aborted => false,
         };
-        let (tag, nodes) = (tag_of(table, key), bucket.map(Mutex::lock));
+        let nodes = bucket.map(Mutex::lock);
         let all = nodes.iter().flat_map(|nodes| nodes.iter());
-        let mut values = all.filter(|node| node.flags.is_some() && node.is_of(tag, table, key));
+        let mut values = all.filter(|node| node.is_of(tag, table, key) && node.entry().flags().is_some());
         values.any(|node| is_needed(&node.writer))
             || self.runs.with(table, key, |writer, _, _| is_needed(writer)) == Some(true)
     }
 
-    /// Returns the bytes of memory that the nodes and runs take.
+    /// Returns the bytes of memory that versions take.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes.iter().fold(0, |sum, part| sum.wrapping_add(part.load(Ordering::Relaxed)))
+        let sum: u64 = self.bytes.iter().fold(0, |sum, part| sum.wrapping_add(part.load(Ordering::Relaxed)));
+        // Other threads may have subtracted what they had added to a part that was read before.
+        (sum as i64).max(0) as u64
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! A snapshot reads the database as it was after a prefix of the commits, takes no locks and stops
 //! nobody. Pages hold the latest values only. So each writing transaction keeps, for each record
-//! that it changes, the value from before its first change. While no snapshot is open, it keeps
-//! these values in a buffer of its own ([`Kept`](kept)), which costs little. A thread that opens a
-//! snapshot *publishes* them as *nodes*. Nodes are found by the key of the record; splits and
-//! merges do not matter to them, and nothing of them is on disk.
+//! that it changes, the value from before its first change, in a buffer ([`Values`](values)). While
+//! no snapshot is open, only the transaction uses the buffer, which costs little. A thread that
+//! opens a snapshot *publishes* the values: *nodes* refer to them. Nodes are found by the key of
+//! the record; splits and merges do not matter to them, and nothing of them is on disk.
 //!
 //! # Structures
-//! - [`Writer`](writer): one word for each transaction that has nodes, its outcome. They refer to
-//!   it.
+//! - [`Writer`](writer): the values of one transaction, and a word for its outcome. Its nodes refer
+//!   to it. When they are gone, another transaction uses it.
 //! - [`Registry`](registry): the order of commits, its *horizon*, and the open snapshots.
 //! - [`Buckets`](buckets): the nodes, in no order, and beside them a byte for each bucket that says
 //!   whether it is empty. Made when there is the first node.
@@ -70,27 +70,32 @@
 //! horizon. So the chain of a hot record is bounded by the open snapshots and the commits that are
 //! not hardened, however long a snapshot stays open.
 //!
+//! The values of a transaction are dropped together, when none of its nodes is left: a *sweep* of
+//! a stripe looks for such transactions whenever the stripe's queue has doubled, and before a
+//! snapshot is ended for lack of memory.
+//!
 //! # Memory
-//! If the nodes take more than [`crate::Options::version_bytes`], the oldest snapshots are ended.
-//! The registry marks them before anything is freed, and a reader checks the mark after each read.
+//! If published versions take more than [`crate::Options::version_bytes`], the oldest snapshots are
+//! ended. The registry marks them before anything is freed, and a reader checks the mark after each
+//! read.
 //!
 //! # Order of locks
 //! Page latch → buffer → stripe → bucket → runs or registry; opening of snapshots → buffer. Readers
 //! hold no latch.
 
 mod buckets;
-mod kept;
 mod node;
 mod registry;
 mod runs;
 mod store;
+mod values;
 mod writer;
 
 pub(crate) use buckets::Version;
-pub(crate) use node::Before;
 pub(crate) use registry::{CommitOrder, OpenSnapshot};
 pub(crate) use runs::Deleted;
 pub(crate) use store::{Cleanup, Due, Ghost, TxnVersions, VersionStore};
+pub(crate) use values::Before;
 
 /// Parts of what many threads change. A model has few threads, and small stacks.
 const STRIPES: usize = if cfg!(duramen_loom) { 1 } else { 32 };

@@ -5,20 +5,24 @@ use std::collections::VecDeque;
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Mutex, OnceLock, Striped};
+use duramen_sync::{Arc, Mutex, OnceLock, Striped, prefetch};
 use duramen_types::{Gsn, TableId, planted};
 
 use super::STRIPES;
 use super::buckets::{Buckets, Version};
-use super::kept::{Entry, Kept};
-use super::node::Before;
+use super::node::Node;
 use super::registry::{CommitOrder, OpenSnapshot, Registry};
 use super::runs::{Deleted, Place};
+use super::values::{Before, End};
 use super::writer::{Outcome, Writer};
+use crate::lock::LockId;
 use crate::record::Tree;
 
 /// Retired transactions that one commit frees, at most.
 const FREED_AT_ONCE: usize = 64;
+
+/// The memory of the transaction that is freed after so many others is requested.
+const FREED_NEXT: usize = 4;
 
 /// Commits that have nothing to clear away free versions whenever the queue of a stripe has grown
 /// by this many transactions.
@@ -31,33 +35,46 @@ const LIMIT_EVERY: usize = 32;
 /// A transaction keeps no more bytes than this to itself.
 const MOST_KEPT: usize = if cfg!(duramen_loom) { 100 } else { 16 << 10 };
 
+/// Writers that a stripe keeps for later transactions.
+const SPARE: usize = 256;
+
+/// A stripe looks for transactions whose nodes are gone when its queue has doubled, and has this
+/// many.
+const SWEPT: usize = if cfg!(duramen_loom) { 2 } else { 64 };
+
+/// The bytes that a retired transaction takes beside its entries.
+const RETIRED: u64 = (size_of::<Writer>() + size_of::<Retired>()) as u64;
+
 /// The versions of one running transaction. The store knows of them from the first one on.
 #[derive(Debug, Default)]
-pub(crate) struct TxnVersions(Option<Arc<Mutex<Running>>>);
+pub(crate) struct TxnVersions(Option<Arc<Mutex<Versions>>>);
 
-/// The versions of one running transaction, in the hands of its thread or of one that opens a
-/// snapshot.
-#[derive(Debug, Default)]
-struct Running {
-    outcome: Outcome,
-    versions: Versions,
-}
-
-/// The versions of one transaction: kept by itself, or published.
+/// The versions of one transaction: kept by itself, or published. A running transaction shares them
+/// with threads that open snapshots.
 #[derive(Debug, Default)]
 struct Versions {
-    kept: Kept,
-    /// The word of the nodes and runs, once there may be some.
+    /// The outcome, and the values; or the writer of an earlier transaction, to be used again.
     writer: Option<Arc<Writer>>,
-    /// The buckets of the nodes.
-    buckets: Vec<u32>,
+    /// The end of the values.
+    end: End,
+    /// Whether there are nodes or runs, and new versions become some.
+    are_published: bool,
     /// The places of the runs.
     runs: Vec<Place>,
+    /// The bytes of what is published, except runs.
+    bytes: u64,
 }
 
 impl Versions {
     fn is_empty(&self) -> bool {
-        self.kept.is_empty() && self.writer.is_none()
+        self.end.is_empty() && !self.are_published
+    }
+
+    /// Returns whether they are published, but neither a node nor a run refers to them.
+    fn are_unlinked(&self) -> bool {
+        self.are_published
+            && self.runs.is_empty()
+            && self.writer.as_ref().is_none_or(|writer| Arc::strong_count(writer) == 1)
     }
 }
 
@@ -86,7 +103,6 @@ pub(crate) struct Cleanup {
 /// A committed transaction whose versions snapshots may need.
 #[derive(Debug)]
 struct Retired {
-    outcome: Outcome,
     versions: Versions,
     cleanup: Cleanup,
 }
@@ -99,20 +115,65 @@ struct Stripe {
     ghosts: VecDeque<Ghost>,
     /// Deferred frees of a transaction that has left the queue may be carried out.
     has_frees: bool,
-    /// Empty buffers.
-    spare: Vec<Kept>,
+    /// Those of earlier transactions.
+    spare: Vec<Arc<Writer>>,
+    /// The length of the queue when it was last swept.
+    swept: usize,
 }
 
 impl Stripe {
-    /// Adds a transaction; returns whether something should be freed, and whether the memory should
-    /// be compared with its limit.
-    fn add(&mut self, retired: Retired) -> (bool, bool) {
+    /// Adds a transaction; returns what is to be done.
+    fn add(&mut self, retired: Retired) -> Chores {
         let is_clear = self.ghosts.is_empty() && !self.has_frees;
         let leaves_nothing = retired.cleanup.ghosts.is_empty() && !retired.cleanup.has_frees;
         self.queue.push_back(retired);
         let len = self.queue.len();
-        (!(is_clear && leaves_nothing) || len.is_multiple_of(FREE_EVERY), len.is_multiple_of(LIMIT_EVERY))
+        Chores {
+            free: !(is_clear && leaves_nothing) || len.is_multiple_of(FREE_EVERY),
+            sweep: len >= SWEPT.max(2 * self.swept),
+            compare: len.is_multiple_of(LIMIT_EVERY),
+        }
     }
+
+    /// Drops the versions that neither a node nor a run refers to, and the transactions that have
+    /// nothing else. Returns the bytes that they were counted with, and what is to be dropped.
+    ///
+    /// They have changed records that earlier transactions had changed, which the open snapshots do
+    /// not show either; so [`VersionStore::unchanged_below`] is right without them.
+    fn sweep(&mut self) -> (u64, Vec<Arc<Writer>>) {
+        let (mut bytes, mut unused) = (0, Vec::new());
+        let spare = &mut self.spare;
+        self.queue.retain_mut(|Retired { versions, cleanup }| {
+            if !versions.are_unlinked() {
+                return true;
+            }
+            let dropped = std::mem::take(versions);
+            bytes += dropped.bytes;
+            if let Some(mut writer) = dropped.writer {
+                match Arc::get_mut(&mut writer).filter(|_| spare.len() < SPARE) {
+                    Some(again) => {
+                        again.reset();
+                        spare.push(writer);
+                    }
+                    None => unused.push(writer),
+                }
+            }
+            !cleanup.ghosts.is_empty() || cleanup.has_frees
+        });
+        self.swept = self.queue.len();
+        (bytes, unused)
+    }
+}
+
+/// What is to be done after a transaction has retired.
+#[derive(Clone, Copy, Debug)]
+struct Chores {
+    /// Free versions and ghosts.
+    free: bool,
+    /// Drop the versions that nothing refers to.
+    sweep: bool,
+    /// Compare the memory with its limit.
+    compare: bool,
 }
 
 /// What has become possible because no snapshot needs it.
@@ -131,7 +192,7 @@ pub(crate) struct VersionStore {
     is_on: bool,
     /// The logarithm of the number of buckets.
     bits: u32,
-    /// The most bytes of nodes.
+    /// The most bytes of versions.
     limit: u64,
     /// Made when versions are first published.
     buckets: OnceLock<Buckets>,
@@ -141,16 +202,16 @@ pub(crate) struct VersionStore {
     /// Whether all versions are published. Locked to open and to close snapshots.
     opening: Mutex<bool>,
     /// The transactions that have versions, and others.
-    running: Mutex<Vec<Arc<Mutex<Running>>>>,
+    running: Mutex<Vec<Arc<Mutex<Versions>>>>,
     retired: Striped<Mutex<Stripe>, STRIPES>,
     registry: Registry,
 }
 
 impl VersionStore {
-    /// Creates a store for nodes of `limit` bytes.
+    /// Creates a store for versions of `limit` bytes.
     pub(crate) fn new(order: CommitOrder, limit: u64) -> Self {
-        // A node with a short value takes some hundred bytes.
-        let bits = (limit / 512).max(1).ilog2().clamp(8, 16);
+        // A transaction with one short value takes some hundred bytes.
+        let bits = (limit / 2048).max(1).ilog2().clamp(8, 16);
         Self::with_buckets(order, limit, bits, true)
     }
 
@@ -185,16 +246,26 @@ impl VersionStore {
 
     /// Makes the versions of a new context known to those who open snapshots.
     #[cold]
-    fn register(&self) -> Arc<Mutex<Running>> {
+    fn register(&self) -> Arc<Mutex<Versions>> {
         const MANY: usize = 64;
-        let new = Arc::<Mutex<Running>>::default();
+        let new = Arc::<Mutex<Versions>>::default();
         let mut running = self.running.lock();
         if running.len() >= MANY && running.len().is_power_of_two() {
             // Contexts that are gone, except those of transactions that could not be ended.
-            running.retain(|one| Arc::strong_count(one) > 1 || !one.lock().versions.is_empty());
+            running.retain(|one| Arc::strong_count(one) > 1 || !one.lock().is_empty());
         }
         running.push(Arc::clone(&new));
         new
+    }
+
+    /// Announces that a value of this record may be pushed soon.
+    #[inline]
+    pub(crate) fn expect_push(&self, record: LockId) {
+        if self.publishes.load(Ordering::Relaxed)
+            && let Some(buckets) = self.buckets.get()
+        {
+            buckets.expect(record);
+        }
     }
 
     /// Keeps the value of a record before a change of a transaction. The caller holds the leaf's
@@ -212,17 +283,17 @@ impl VersionStore {
         if !self.is_on {
             return;
         }
-        let entry = Entry { table, key, before };
-        let Running { outcome, versions } = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
-        let keeps = !is_deletion && versions.writer.is_none() && versions.kept.len() < MOST_KEPT;
+        let versions = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
+        let keeps = !is_deletion && !versions.are_published && versions.end.bytes() < MOST_KEPT;
         // A thread that opens a snapshot sees what is kept before it locks this, and what is pushed
         // later sees that snapshot.
         if keeps && !self.publishes.load(Ordering::Acquire) {
-            versions.kept.add(entry);
+            let writer = versions.writer.get_or_insert_default();
+            writer.values.append(&mut versions.end, table, key, before, None);
             return;
         }
-        let writer = Arc::clone(self.publish(*outcome, versions));
-        versions.buckets.extend(self.buckets().add(&writer, entry, &self.registry));
+        self.publish(versions);
+        self.add(versions, table, key, before);
     }
 
     /// Publishes the values of records of one leaf that are deleted together, in the order of their
@@ -231,29 +302,51 @@ impl VersionStore {
         if !self.is_on {
             return;
         }
-        let Running { outcome, versions } = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
-        let writer = Arc::clone(self.publish(*outcome, versions));
-        if let Some(place) = self.buckets().add_run(&writer, table, records) {
+        let versions = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
+        self.publish(versions);
+        let writer = versions.writer.get_or_insert_default();
+        if let Some(place) = self.buckets().add_run(writer, table, records) {
             versions.runs.push(place);
             return;
         }
         for Deleted { key, value, flags } in records {
-            let entry = Entry { table, key, before: Before::Value(value, *flags) };
-            versions.buckets.extend(self.buckets().add(&writer, entry, &self.registry));
+            self.add(versions, table, key, Before::Value(value, *flags));
+        }
+    }
+
+    /// Adds a node with a new entry.
+    fn add(&self, versions: &mut Versions, table: TableId, key: &[u8], before: Before<'_>) {
+        let Versions { writer, end, bytes, .. } = versions;
+        let (writer, begin) = (writer.get_or_insert_default(), *end);
+        let append = |bucket| writer.values.append(end, table, key, before, Some(bucket));
+        if self.buckets().add(writer, table, key, &self.registry, append) {
+            let added = (end.bytes() - begin.bytes() + size_of::<Node>()) as u64;
+            *bytes += added;
+            self.buckets().count(added);
         }
     }
 
     /// Publishes the versions of a transaction.
-    fn publish<'v>(&self, outcome: Outcome, versions: &'v mut Versions) -> &'v Arc<Writer> {
-        let Versions { kept, writer, buckets, .. } = versions;
-        writer.get_or_insert_with(|| {
-            let writer = Arc::new(Writer::with(outcome));
-            for entry in kept.entries() {
-                buckets.extend(self.buckets().add(&writer, entry, &self.registry));
+    fn publish(&self, versions: &mut Versions) {
+        if versions.are_published {
+            return;
+        }
+        versions.are_published = true;
+        versions.bytes = RETIRED;
+        if let Some(writer) = &versions.writer {
+            let mut key = Vec::new();
+            for (place, entry) in writer.values.entries(versions.end) {
+                key.clear();
+                entry.copy_key(&mut key);
+                let found = |bucket| {
+                    entry.set_bucket(bucket);
+                    place
+                };
+                self.buckets().add(writer, entry.table(), &key, &self.registry, found);
+                versions.bytes += (entry.words() * 8 + size_of::<Node>()) as u64;
             }
-            kept.clear();
-            writer
-        })
+        }
+        self.buckets().count(versions.bytes);
     }
 
     /// Publishes what transactions keep, except what no snapshot will need.
@@ -261,32 +354,47 @@ impl VersionStore {
         let until = self.reclaimable();
         let running = self.running.lock().clone();
         for one in running {
-            let Running { outcome, versions } = &mut *one.lock();
-            if !versions.kept.is_empty() && !planted!(KeptVersionsForgotten) {
+            let versions = &mut *one.lock();
+            if !versions.is_empty() && !versions.are_published && !planted!(KeptVersionsForgotten) {
                 reach(Probe::RunningPublished);
-                self.publish(*outcome, versions);
+                self.publish(versions);
             }
         }
         // Behind the running ones: a transaction that was not among them is here.
         for stripe in self.retired.iter() {
-            for Retired { outcome, versions, cleanup } in &mut stripe.lock().queue {
-                if !versions.kept.is_empty() && cleanup.at > until {
+            for Retired { versions, cleanup } in &mut stripe.lock().queue {
+                if !versions.is_empty() && !versions.are_published && cleanup.at > until {
                     reach(Probe::RetiredPublished);
-                    self.publish(*outcome, versions);
+                    self.publish(versions);
                 }
             }
         }
     }
 
-    /// Drops the versions of a transaction.
+    /// Drops the versions of a transaction; leaves its writer for another one.
     fn drop_versions(&self, versions: &mut Versions) {
-        let Versions { kept, writer, buckets, runs } = versions;
-        kept.clear();
-        if let Some(writer) = writer.take() {
-            self.buckets().free(&writer, buckets);
-            self.buckets().free_runs(runs);
-            buckets.clear();
-            runs.clear();
+        let Versions { mut writer, end, are_published, runs, bytes } = std::mem::take(versions);
+        if are_published {
+            if let Some(writer) = &writer {
+                self.buckets().free(writer, end);
+            }
+            self.buckets().free_runs(&runs);
+            self.buckets().discount(bytes);
+        }
+        // Nothing refers to it any more.
+        if let Some(unused) = writer.as_mut().and_then(Arc::get_mut) {
+            unused.reset();
+            versions.writer = writer;
+        }
+    }
+
+    /// Drops the versions of a stripe that neither a node nor a run refers to.
+    fn sweep(&self, stripe: &Mutex<Stripe>) {
+        // The writers are dropped when others may use the stripe again.
+        let (bytes, _unused) = stripe.lock().sweep();
+        if bytes > 0 {
+            reach(Probe::RetiredSwept);
+            self.buckets().discount(bytes);
         }
     }
 
@@ -301,18 +409,15 @@ impl VersionStore {
     /// Announces that the transaction inserts its commit record.
     #[inline]
     pub(crate) fn begin_commit(&self, txn: &TxnVersions) {
-        let Some(running) = &txn.0 else { return };
-        let Running { outcome, versions } = &mut *running.lock();
+        let Some(versions) = &txn.0 else { return };
+        let Versions { writer: Some(writer), end, .. } = &*versions.lock() else { return };
         if planted!(VersionPushedLate) {
-            self.buckets().mark_late(&versions.buckets);
+            self.buckets().mark_late(writer, *end);
         }
-        *outcome = match planted!(CommitPublishedEarly) {
+        writer.set(match planted!(CommitPublishedEarly) {
             true => Outcome::Committed(self.registry.order().horizon(), 0),
             false => Outcome::Committing,
-        };
-        if let Some(writer) = &versions.writer {
-            writer.set(*outcome);
-        }
+        });
     }
 
     /// Publishes the commit, whose record has this GSN; returns its position. The transaction still
@@ -320,23 +425,19 @@ impl VersionStore {
     #[inline]
     pub(crate) fn commit(&self, txn: &TxnVersions, gsn: Gsn) -> Gsn {
         let (at, turn) = self.registry.order().position(gsn);
-        if let Some(running) = &txn.0
+        if let Some(versions) = &txn.0
+            && let Some(writer) = &versions.lock().writer
             && !planted!(CommitPublishedEarly)
         {
-            let Running { outcome, versions } = &mut *running.lock();
-            *outcome = Outcome::Committed(at, turn);
-            if let Some(writer) = &versions.writer {
-                writer.set(*outcome);
-            }
+            writer.set(Outcome::Committed(at, turn));
         }
         at
     }
 
     /// Drops the versions of a transaction whose changes are undone. It still holds its locks.
     pub(crate) fn abort(&self, txn: &mut TxnVersions) {
-        let Some(running) = &txn.0 else { return };
-        let Running { outcome, versions } = &mut *running.lock();
-        *outcome = Outcome::Active;
+        let Some(versions) = &txn.0 else { return };
+        let versions = &mut *versions.lock();
         if let Some(writer) = &versions.writer {
             writer.set(Outcome::Aborted);
         }
@@ -347,21 +448,24 @@ impl VersionStore {
     /// (see [`Self::collect`]).
     pub(crate) fn retire(&self, txn: &mut TxnVersions, cleanup: Cleanup) -> bool {
         let stripe = self.retired.own().1;
-        let (is_time_to_free, is_time_to_compare) = match &txn.0 {
+        let chores = match &txn.0 {
             Some(running) => {
                 // Both at a time: a thread that opens a snapshot looks here, and then there.
                 let mut running = running.lock();
-                let Running { outcome, versions } = std::mem::take(&mut *running);
+                let versions = std::mem::take(&mut *running);
                 let mut stripe = stripe.lock();
-                running.versions.kept = stripe.spare.pop().unwrap_or_default();
-                stripe.add(Retired { outcome, versions, cleanup })
+                running.writer = stripe.spare.pop();
+                stripe.add(Retired { versions, cleanup })
             }
-            None => stripe.lock().add(Retired { outcome: Outcome::Active, versions: Versions::default(), cleanup }),
+            None => stripe.lock().add(Retired { versions: Versions::default(), cleanup }),
         };
-        if is_time_to_compare {
+        if chores.sweep {
+            self.sweep(stripe);
+        }
+        if chores.compare {
             self.keep_limit();
         }
-        is_time_to_free
+        chores.free
     }
 
     /// Frees versions that the calling thread, or one that shares its stripe, has retired and that
@@ -400,13 +504,17 @@ impl VersionStore {
                 break;
             }
             let mut retired = stripe.queue.pop_front().expect("there is a first one");
+            if let Some(later) = stripe.queue.get(FREED_NEXT).and_then(|later| later.versions.writer.as_ref()) {
+                prefetch(Arc::as_ptr(later).cast());
+            }
             self.drop_versions(&mut retired.versions);
-            if stripe.spare.len() < FREED_AT_ONCE {
-                stripe.spare.push(retired.versions.kept);
+            if stripe.spare.len() < SPARE {
+                stripe.spare.extend(retired.versions.writer);
             }
             stripe.ghosts.extend(retired.cleanup.ghosts);
             stripe.has_frees |= retired.cleanup.has_frees;
         }
+        stripe.swept = stripe.swept.min(stripe.queue.len());
         let purged = stripe.ghosts.len().min(most_ghosts);
         Due { ghosts: stripe.ghosts.drain(..purged).collect(), has_frees: std::mem::take(&mut stripe.has_frees) }
     }
@@ -492,6 +600,9 @@ impl VersionStore {
             return;
         }
         self.free_all();
+        if self.bytes() > self.limit {
+            self.retired.iter().for_each(|stripe| self.sweep(stripe));
+        }
         while self.bytes() > self.limit && self.end_oldest() {
             reach(Probe::SnapshotEnded);
         }
@@ -514,7 +625,7 @@ impl VersionStore {
         least
     }
 
-    /// Returns the bytes of memory that the nodes take.
+    /// Returns the bytes of memory that published versions take.
     pub(crate) fn bytes(&self) -> u64 {
         self.buckets.get().map_or(0, Buckets::bytes)
     }

@@ -143,13 +143,15 @@ fn a_hot_record_keeps_what_open_snapshots_need_and_what_is_not_durable() {
         if at % 300 == 0 {
             open.push(store.open());
         }
+        store.collect(0);
     }
     for snapshot in &open {
         let at = snapshot.at().get();
         assert_eq!(seen(&store, key, at), (PLAIN, at.to_le_bytes().to_vec()));
     }
     assert_eq!(seen(&store, key, 998), (PLAIN, 998_u64.to_le_bytes().to_vec()));
-    assert!(store.bytes() < 20 * 100, "{} bytes", store.bytes());
+    // Those of 1,000 transactions would take four times as much.
+    assert!(store.bytes() < 100_000, "{} bytes", store.bytes());
     for snapshot in open {
         store.close(&snapshot);
     }
@@ -196,7 +198,81 @@ fn pages_that_are_older_than_all_unseen_transactions_need_no_look() {
     let at = store.commit(&txn, Gsn::new(60));
     store.retire(&mut txn, Cleanup { at, first: Gsn::new(45), ghosts: Vec::new(), has_frees: false });
     assert_eq!((below(None), below(Some(40))), (45, 40));
+    // Transactions that change the record again are forgotten, and that does not matter.
+    for at in 61..1000 {
+        change(&store, b"a", value(b"v"), at);
+        horizon.store(at, Ordering::SeqCst);
+    }
+    assert!(store.bytes() < 100_000, "{} bytes", store.bytes());
+    assert_eq!(below(None), 45);
+    assert_eq!(seen(&store, b"a", 50).0, Version::Absent);
     store.close(&snapshot);
+    assert_eq!(store.bytes(), 0);
+}
+
+/// Writers are used again, also after transactions with long values, and nothing of the earlier
+/// ones appears.
+#[test]
+fn transactions_of_one_session_follow_each_other() {
+    let (store, horizon) = store();
+    let mut txn = TxnVersions::default();
+    for round in 1..400_u64 {
+        let snapshot = (round % 3 > 0).then(|| store.open());
+        let len = [8, 100, 1500][round as usize % 3];
+        let before = |key: u64| vec![(round * 7 + key) as u8; len];
+        for key in 0..round % 5 + 1 {
+            store.push(&mut txn, TABLE, &key.to_le_bytes(), value(&before(key)), false);
+        }
+        if round % 4 == 0 {
+            store.abort(&mut txn);
+        } else {
+            store.begin_commit(&txn);
+            let at = store.commit(&txn, Gsn::new(round));
+            store.retire(&mut txn, Cleanup { at, first: at, ghosts: Vec::new(), has_frees: false });
+        }
+        if let Some(snapshot) = snapshot {
+            let first = seen(&store, &0_u64.to_le_bytes(), snapshot.at().get());
+            let expected = if round % 4 == 0 { (Version::Current, vec![]) } else { (PLAIN, before(0)) };
+            assert_eq!(first, expected, "round {round}");
+            assert_eq!(seen(&store, &9_u64.to_le_bytes(), 0).0, Version::Current);
+            store.close(&snapshot);
+        }
+        horizon.store(round, Ordering::SeqCst);
+        store.collect(9);
+    }
+    store.collect_all();
+    assert_eq!(store.bytes(), 0);
+}
+
+/// A snapshot lasts as long as the versions that it needs fit, whatever else there has been.
+#[test]
+fn what_no_snapshot_needs_is_dropped_though_one_stays_open() {
+    let (store, horizon) = store();
+    let put = |key: u64, at: u64, has_frees: bool| {
+        let mut txn = TxnVersions::default();
+        store.push(&mut txn, TABLE, &key.to_le_bytes(), value(&[7; 100]), false);
+        store.begin_commit(&txn);
+        let at = store.commit(&txn, Gsn::new(at));
+        store.retire(&mut txn, Cleanup { at, first: at, ghosts: Vec::new(), has_frees });
+        horizon.store(at.get(), Ordering::SeqCst);
+    };
+    // A backlog of what was needed, and is not any more.
+    let first = store.open();
+    (1..1500).for_each(|at| put(at, at, false));
+    assert!(first.check().is_ok());
+    store.close(&first);
+    assert_eq!(store.bytes(), 0);
+    let second = store.open();
+    for at in 2000..12_000 {
+        // Every other one has something to free when the snapshot is closed.
+        put(1, at, at % 2 == 0);
+    }
+    assert!(second.check().is_ok(), "one record has changed");
+    assert!(store.bytes() <= 1 << 20, "{} bytes", store.bytes());
+    assert!(!store.collect(9).has_frees);
+    store.close(&second);
+    assert!(store.collect(9).has_frees);
+    assert_eq!(store.bytes(), 0);
 }
 
 #[test]

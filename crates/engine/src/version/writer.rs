@@ -1,7 +1,9 @@
-//! The outcome of one writing transaction, as its versions refer to it.
+//! The outcome and the older values of one writing transaction, as its versions refer to it.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::Gsn;
+
+use super::values::Values;
 
 /// The low bits of the word say what the others mean.
 const TAG_BITS: u32 = 2;
@@ -27,20 +29,21 @@ pub(super) enum Outcome {
     Aborted,
 }
 
-/// The position of the commit above the tag, and the turn. Only the transaction itself stores to
-/// it, after its creator.
+/// A writing transaction. Only the transaction itself sets its outcome.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
+    /// The position of the commit above the tag.
     word: AtomicU64,
+    /// The turn.
     turn: AtomicU64,
+    pub(super) values: Values,
 }
 
 impl Writer {
-    /// Creates the word of a transaction with this outcome.
-    pub(super) fn with(outcome: Outcome) -> Self {
-        let writer = Self::default();
-        writer.set(outcome);
-        writer
+    /// Makes it that of another transaction.
+    pub(super) fn reset(&mut self) {
+        self.values.shrink();
+        self.set(Outcome::Active);
     }
 
     pub(super) fn set(&self, outcome: Outcome) {
