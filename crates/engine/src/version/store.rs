@@ -39,8 +39,8 @@ const MOST_KEPT: usize = if cfg!(duramen_loom) { 100 } else { 16 << 10 };
 const SPARE: usize = 256;
 
 /// A stripe looks for transactions whose nodes are gone when its queue has doubled, and has this
-/// many.
-const SWEPT: usize = if cfg!(duramen_loom) { 2 } else { 64 };
+/// many: fewer where a run is short.
+const SWEPT: usize = if cfg!(any(duramen_loom, duramen_machine)) { 4 } else { 64 };
 
 /// The bytes that a retired transaction takes beside its entries.
 const RETIRED: u64 = (size_of::<Writer>() + size_of::<Retired>()) as u64;
