@@ -81,6 +81,10 @@ impl PageStore for HeapPages {
         defect(id, bytes).map_or(Ok(()), |(damage, defect)| Err(self.corrupt(id, damage, defect)))
     }
 
+    fn has_checksums(&self) -> bool {
+        false
+    }
+
     fn last_gsn(&self, id: PageId) -> Result<Gsn, PoolError> {
         self.check_place(id)?;
         Ok(self.heap.page_gsn(id))

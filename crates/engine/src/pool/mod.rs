@@ -262,10 +262,10 @@ impl Pool {
         self.frames.count()
     }
 
-    /// Returns whether each page was compared with its checksum when it came into the pool. Pages
-    /// that are changed in place have none.
+    /// Returns whether each page was compared with its checksum when it came into the pool. The
+    /// pages of a heap have none.
     pub(crate) fn has_page_checksums(&self) -> bool {
-        !self.frames.are_the_store()
+        self.store.has_checksums()
     }
 
     /// Makes sure that the store has space for the page, so that a later write of the page cannot

@@ -53,6 +53,11 @@ pub(crate) trait PageStore: Send + Sync + fmt::Debug {
     /// [`PoolError::Corrupt`].
     fn verify(&self, id: PageId, was_written: bool, bytes: &[u8]) -> Result<(), PoolError>;
 
+    /// Returns whether [`PageStore::verify`] compares pages with their checksums.
+    fn has_checksums(&self) -> bool {
+        true
+    }
+
     /// Returns the GSN that the page has in the store, for a page that is formatted anew without
     /// being read: its GSN must not decrease. Returns zero if the page was never written, and if
     /// the GSN of any new record is higher anyway because the log has a clock of its own.

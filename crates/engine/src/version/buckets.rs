@@ -104,7 +104,7 @@ impl Buckets {
             return false;
         }
         let of_record = || nodes.iter().filter(|node| node.tag == tag).count();
-        if nodes.len() >= LONG_CHAIN && nodes.len().is_power_of_two() && of_record() >= LONG_CHAIN / 2 {
+        if nodes.len() >= LONG_CHAIN && nodes.len().is_power_of_two() && of_record() > 1 {
             let (open, horizon) = registry.positions();
             if prune(&mut nodes, tag, table, key, &open, horizon) {
                 reach(Probe::VersionsPruned);
@@ -116,6 +116,31 @@ impl Buckets {
         nodes.push(Node::new(Arc::clone(writer), tag, append(number as u32)));
         self.marks[number].store(u8::from(!planted!(VersionPushedLate)), Ordering::Release);
         true
+    }
+
+    /// Prunes the chains of all records.
+    pub(super) fn prune_all(&self, registry: &Registry) {
+        let (open, horizon) = registry.positions();
+        let mut key = Vec::new();
+        for bucket in &self.buckets {
+            let mut nodes = bucket.lock();
+            let mut at = 0;
+            // Each record is pruned at its first node, which may be gone then.
+            while let Some(node) = nodes.get(at) {
+                let (entry, tag) = (node.entry(), node.tag);
+                let table = entry.table();
+                key.clear();
+                entry.copy_key(&mut key);
+                let is_first = !nodes[..at].iter().any(|node| node.is_of(tag, table, &key));
+                if is_first && nodes[at + 1..].iter().any(|node| node.tag == tag) {
+                    let len = nodes.len();
+                    prune(&mut nodes, tag, table, &key, &open, horizon);
+                    at = if nodes.len() < len { 0 } else { at + 1 };
+                } else {
+                    at += 1;
+                }
+            }
+        }
     }
 
     /// Adds to the bytes of versions.

@@ -601,6 +601,7 @@ impl VersionStore {
         }
         self.free_all();
         if self.bytes() > self.limit {
+            self.buckets().prune_all(&self.registry);
             self.retired.iter().for_each(|stripe| self.sweep(stripe));
         }
         while self.bytes() > self.limit && self.end_oldest() {

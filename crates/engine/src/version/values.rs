@@ -14,8 +14,8 @@ use crate::page::SlotFlags;
 const FIRST: usize = 24;
 /// Words of the largest segment.
 const LARGEST: usize = 1 << 20;
-/// Segments with more words than this together are not used again.
-const REUSED: usize = 512;
+/// Segments with more words than this together are not used again: they are not counted as memory.
+const REUSED: usize = 3 * FIRST;
 /// The word with lengths and flags, and the one with table and bucket.
 const HEADER: usize = 2;
 /// There was no record before the change.

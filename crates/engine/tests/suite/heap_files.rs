@@ -1,9 +1,10 @@
 //! The heap of a database as a file, whatever the scheme: made, named, damaged, exchanged.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use duramen::pmem::{Domain, Source, Survive};
-use duramen::{BatchOptions, Db, Error, HeapOptions, Options, Scheme};
+use duramen::{BatchOptions, Db, Error, HeapOptions, Options, Residence, Scheme};
 
 const MIB: u64 = 1 << 20;
 
@@ -90,6 +91,40 @@ fn a_heap_that_was_only_tried_is_no_obstacle() {
                 std::fs::remove_file(entry.unwrap().path()).unwrap();
             }
         }
+    }
+}
+
+/// Pages of a heap have no checksums, so the checksum of a large value tells.
+#[test]
+fn a_damaged_large_value_is_not_returned() {
+    for (scheme, residence) in [
+        (HeapScheme::InPlace, Residence::Cached),
+        (HeapScheme::InPlace, Residence::Direct),
+        (HeapScheme::GroupCommit, Residence::Cached),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let (dir, path) = (home.path().join("db"), home.path().join("heap"));
+        let mut options = scheme.in_file(&path, 8 * MIB);
+        if let Scheme::InPlace(heap) = &mut options.scheme {
+            heap.residence = residence;
+        }
+        let db = Db::open(&dir, options.clone()).unwrap();
+        let table = db.create_table("t").unwrap();
+        let value = [b'#'; 40_000];
+        db.run(|txn| txn.put(&table, b"large", &value)).unwrap();
+        db.close().unwrap();
+        let mut heap = std::fs::read(&path).unwrap();
+        let found: Vec<usize> = (0..heap.len() - 64).filter(|&at| heap[at..at + 64] == [b'#'; 64]).collect();
+        for at in found {
+            heap[at + 10] = b'!';
+        }
+        std::fs::write(&path, &heap).unwrap();
+        let db = Db::open(&dir, options).unwrap();
+        let table = db.table("t").unwrap();
+        let got = db.begin().get(&table, b"large");
+        assert!(matches!(got, Err(Error::Corrupt { .. })), "{scheme:?} {residence:?}: {:?}", got.map(|_| ()));
+        let parts = db.begin().get_in_parts(&table, b"large", |_| ControlFlow::Continue(()));
+        assert!(matches!(parts, Err(Error::Corrupt { .. })), "{scheme:?} {residence:?}: {parts:?}");
     }
 }
 

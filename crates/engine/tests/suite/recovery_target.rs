@@ -17,7 +17,7 @@ fn redone(recovery_target: Option<Duration>) -> u64 {
     let options = Options { pool_bytes: 16 << 20, log_segment_bytes: MIB, recovery_target, ..Options::default() };
     let db = Db::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
     let table = db.create_table("t").unwrap();
-    for value in 0..640_u64 {
+    for value in 0..384_u64 {
         let mut txn = db.begin();
         for row in 0..100_u64 {
             txn.put(&table, &row.to_be_bytes(), &[value as u8; 1000]).unwrap();
