@@ -342,9 +342,9 @@ pub struct Options {
     /// that change one record, and nothing measurable of larger ones.
     pub snapshots: bool,
     /// The most memory for these values, in bytes; `None` (default) is half of
-    /// [`Options::pool_bytes`]. If the snapshots that are open need more, the oldest of them end
-    /// with [`Error::SnapshotTooOld`]. What running transactions have replaced, and what is
-    /// committed and not yet hardened, is kept in any case.
+    /// [`Options::pool_bytes`]. If the snapshots that are open need more than seven eighths of it,
+    /// the oldest of them may end with [`Error::SnapshotTooOld`]. What running transactions have
+    /// replaced, and what is committed and not yet hardened, is kept in any case.
     pub version_bytes: Option<usize>,
     /// A page tier: a file on a fast medium, or persistent memory, that takes dirty pages on their
     /// way to a slow data file (PCMLogging, CIKM 2011, section 3). `None` (default) uses the tier

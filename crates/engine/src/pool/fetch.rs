@@ -497,9 +497,8 @@ impl Pool {
         // would evict the pages that it needs itself, again and again.
         let is_poisoned = self.poisoned.load(Ordering::Relaxed);
         let nearly_all = self.frames() - self.frames() / 8;
-        if is_poisoned
-            && self.dirty.load(Ordering::Relaxed) > nearly_all.min(self.frames().saturating_sub(FOR_DESCENTS))
-        {
+        let most_dirty = nearly_all.min(self.frames().saturating_sub(FOR_DESCENTS));
+        if is_poisoned && self.dirty.load(Ordering::Relaxed) > most_dirty {
             return None;
         }
         let mut hopeless = 0;

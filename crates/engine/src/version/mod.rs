@@ -75,9 +75,10 @@
 //! snapshot is ended for lack of memory.
 //!
 //! # Memory
-//! If published versions take more than [`crate::Options::version_bytes`], the oldest snapshots are
-//! ended. The registry marks them before anything is freed, and a reader checks the mark after each
-//! read.
+//! If published versions take more than [`crate::Options::version_bytes`], all chains are pruned
+//! and all stripes swept. If seven eighths of the limit are still in use then, the oldest snapshots
+//! are ended. The registry marks them before anything is freed, and a reader checks the mark after
+//! each read.
 //!
 //! # Order of locks
 //! Page latch → buffer → stripe → bucket → runs or registry; opening of snapshots → buffer. Readers

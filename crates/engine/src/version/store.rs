@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Mutex, OnceLock, Striped, prefetch};
+use duramen_sync::{Arc, Mutex, OnceLock, Striped};
 use duramen_types::{Gsn, TableId, planted};
 
 use super::STRIPES;
@@ -20,9 +20,6 @@ use crate::record::Tree;
 
 /// Retired transactions that one commit frees, at most.
 const FREED_AT_ONCE: usize = 64;
-
-/// The memory of the transaction that is freed after so many others is requested.
-const FREED_NEXT: usize = 4;
 
 /// Commits that have nothing to clear away free versions whenever the queue of a stripe has grown
 /// by this many transactions.
@@ -504,9 +501,6 @@ impl VersionStore {
                 break;
             }
             let mut retired = stripe.queue.pop_front().expect("there is a first one");
-            if let Some(later) = stripe.queue.get(FREED_NEXT).and_then(|later| later.versions.writer.as_ref()) {
-                prefetch(Arc::as_ptr(later).cast());
-            }
             self.drop_versions(&mut retired.versions);
             if stripe.spare.len() < SPARE {
                 stripe.spare.extend(retired.versions.writer);
@@ -600,11 +594,14 @@ impl VersionStore {
             return;
         }
         self.free_all();
-        if self.bytes() > self.limit {
-            self.buckets().prune_all(&self.registry);
-            self.retired.iter().for_each(|stripe| self.sweep(stripe));
+        if self.bytes() <= self.limit {
+            return;
         }
-        while self.bytes() > self.limit && self.end_oldest() {
+        self.buckets().prune_all(&self.registry);
+        self.retired.iter().for_each(|stripe| self.sweep(stripe));
+        // That visits everything, so it must not be due again at once.
+        let enough = self.limit - self.limit / 8;
+        while self.bytes() > enough && self.end_oldest() {
             reach(Probe::SnapshotEnded);
         }
     }
