@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use duramen::Db;
+use duramen::inspect::Question;
 use duramen_workloads::selection::audit_all;
 use duramen_workloads::tpcb::{Ledger, verify};
 
@@ -14,6 +15,15 @@ use crate::format;
 pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
     // Read first: a ledger that is not there is the user's mistake, not the database's.
     let acknowledged = args.ledger.as_deref().map(Ledger::read).transpose()?;
+    if args.ledger.is_none()
+        && let Some(answer) = database::ask(&args.dir, Question::Check)?
+    {
+        write!(out, "process {} has the database open\n{}", answer.process, answer.text)?;
+        return match answer.is_damaged {
+            true => Err(Failure::Damage(format!("{} is damaged", args.dir.display()))),
+            false => Ok(writeln!(out, "ok")?),
+        };
+    }
     let db = database::open_existing(&args.dir, &args.open)?;
     if let Some(recovery) = database::recovery(&db) {
         writeln!(out, "recovery: {recovery}")?;

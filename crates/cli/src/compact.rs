@@ -27,7 +27,21 @@ pub(crate) fn compact(args: &CompactArgs, out: &mut dyn Write) -> Result<()> {
     }
     let db = database::open_existing_with(&args.dir, &args.open, |options| Options { snapshots: true, ..options })?;
     let before = size(&args.dir)?;
-    let copied = copy(&db, &args.to, 2 * before);
+    let (wanted, found) = (database::options(&args.dir, &args.open)?, db.metrics());
+    let usual = Options::default();
+    let options = Options {
+        pool_bytes: wanted.pool_bytes,
+        direct_io: wanted.direct_io,
+        io_uring: wanted.io_uring,
+        logs: found.logs,
+        log_partition: found.log_partition,
+        log_max_bytes: usual.log_max_bytes.max(2 * before),
+        ..usual
+    };
+    let copied = copy(&db, &args.to, options);
+    if !found.log.archived.is_zero() {
+        Narrator::new(false).say("the copy has no archive: open it with one of its own, and take a backup of it");
+    }
     db.close()?;
     let copied = copied?;
     writeln!(
@@ -45,11 +59,8 @@ fn size(dir: &Path) -> Result<u64> {
     Ok(dir.join(DATA).metadata()?.len())
 }
 
-/// Copies a database into the directory `to`, with at least so many bytes of log. After a failure
-/// nothing is left there.
-fn copy(db: &Db, to: &Path, log_bytes: u64) -> Result<CompactProgress> {
-    let usual = Options::default();
-    let options = Options { log_max_bytes: usual.log_max_bytes.max(log_bytes), ..usual };
+/// Copies a database into the directory `to`. After a failure nothing is left there.
+fn copy(db: &Db, to: &Path, options: Options) -> Result<CompactProgress> {
     let target = Db::open(to, options)?;
     let mut bar = Narrator::new(false).bar("compacting", 1);
     let copied = db.compact_into(&target, |copied| bar.records(copied.records)).map_err(Failure::from);

@@ -322,7 +322,7 @@ impl FullLog<'_> {
             tried.note(remedy);
             match remedy {
                 Remedy::FinishInDoubt => self.maintenance.finish_in_doubt(&AtomicBool::new(false))?,
-                Remedy::RetryDeferredFrees => self.maintenance.retry_deferred_frees(),
+                Remedy::RetryDeferredFrees => self.maintenance.free_log_of_deferred_frees(),
                 Remedy::Checkpoint | Remedy::Recycle => {
                     let before = self.oldest_needed();
                     self.maintenance.checkpoint_to_free_log()?;

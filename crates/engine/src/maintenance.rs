@@ -31,6 +31,6 @@ pub(crate) trait Maintenance: Send + Sync {
     /// latch.
     fn finish_redo(&self, stop: &AtomicBool) -> Result<()>;
 
-    /// Tries again to free the pages that could not be freed yet.
-    fn retry_deferred_frees(&self);
+    /// Tries again to free the pages that could not be freed yet, so that they do not keep the log.
+    fn free_log_of_deferred_frees(&self);
 }

@@ -1,5 +1,7 @@
 //! Counters for people and for machines.
 
+mod named;
+
 use duramen_io::DiskCounters;
 use duramen_sync::Striped;
 use duramen_sync::atomic::{AtomicU64, Ordering};

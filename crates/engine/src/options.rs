@@ -362,6 +362,10 @@ pub struct Options {
     pub direct_io: bool,
     /// Uses io_uring where the kernel has it (default yes).
     pub io_uring: bool,
+    /// Answers other processes of the same user, and of the superuser, that ask about the database
+    /// while it is open ([`crate::inspect::ask`], `duramen stats`; default yes). This takes a
+    /// thread that waits at a local socket. A database that is not in a directory does not answer.
+    pub answers_questions: bool,
 }
 
 impl Default for Options {
@@ -407,6 +411,7 @@ impl Default for Options {
             tier_run_pages: 1,
             direct_io: true,
             io_uring: true,
+            answers_questions: true,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -186,6 +186,43 @@ fn run_async_passes_errors_and_panics_on() {
     let late = db.clone();
     db.close().unwrap();
     assert!(matches!(block_on(late.run_async(move |txn| txn.get(&table, b"key"))), Err(Error::Closed)));
+}
+
+/// A waker that tells when it is used, and does not return before it may.
+struct Slow {
+    used: Mutex<mpsc::Sender<()>>,
+    may_return: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Wake for Slow {
+    fn wake(self: Arc<Self>) {
+        self.used.lock().unwrap().send(()).unwrap();
+        self.may_return.lock().unwrap().recv().unwrap();
+    }
+}
+
+/// A task that has its outcome may close the database and open it again, while the thread that ran
+/// the closure still wakes it.
+#[test]
+fn a_task_with_its_outcome_can_open_the_database_again() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), small()).unwrap();
+    let (go, wait) = mpsc::channel();
+    let mut running = db.run_async(move |_| {
+        wait.recv().unwrap();
+        Ok(7)
+    });
+    let ((used, is_used), (release, may_return)) = (mpsc::channel(), mpsc::channel());
+    let waker = Waker::from(Arc::new(Slow { used: Mutex::new(used), may_return: Mutex::new(may_return) }));
+    assert!(Pin::new(&mut running).poll(&mut Context::from_waker(&waker)).is_pending());
+    go.send(()).unwrap();
+    is_used.recv().unwrap();
+    assert!(matches!(block_on(&mut running), Ok(7)));
+    drop(running);
+    db.close().unwrap();
+    let again = Db::open(home.path(), small());
+    release.send(()).unwrap();
+    again.unwrap().close().unwrap();
 }
 
 /// The closure may hold the last handle.

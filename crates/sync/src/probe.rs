@@ -114,6 +114,8 @@ probes! {
     MergeGivenUp,
     /// A ghost was purged.
     GhostPurged,
+    /// A ghost stayed because another transaction had a lock on it.
+    GhostLocked,
     /// A ghost stayed because a snapshot may need its slot.
     GhostKeptForSnapshot,
     /// A snapshot read a value that the page no longer has.

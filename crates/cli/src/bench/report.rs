@@ -207,11 +207,14 @@ struct Line<'a> {
     backup_end: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_end: Option<u64>,
-    /// With --scans: those that came to their end, and rows that all have read.
+    /// With --scans: those that came to their end, the rows that all have read, and the snapshots
+    /// that were ended before.
     #[serde(skip_serializing_if = "Option::is_none")]
     scans: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rows_scanned: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshots_too_old: Option<u64>,
 }
 
 /// Returns the persistence domain, if the log is in persistent memory.
@@ -268,6 +271,7 @@ pub(super) fn json(args: &BenchArgs, settings: &Settings, measured: &Measured<'_
         log_end: settings.backup.map(|_| measured.log_end),
         scans: settings.scanned.map(|scanned| scanned.scans),
         rows_scanned: settings.scanned.map(|scanned| scanned.rows),
+        snapshots_too_old: settings.scanned.map(|scanned| scanned.too_old),
     };
     serde_json::to_writer(&mut *out, &line).map_err(std::io::Error::from)?;
     Ok(writeln!(out)?)

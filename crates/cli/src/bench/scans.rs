@@ -34,7 +34,7 @@ pub(super) struct Scans {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scanned {
     pub(super) scans: u64,
-    too_old: u64,
+    pub(super) too_old: u64,
     pub(super) rows: u64,
     seconds: f64,
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::Path;
 
-use duramen::{BulkLoad, Db, Table};
+use duramen::{BulkLoad, Db, Error, Options, Table};
 
 use super::text::{Line, Reader, Totals, Unreadable};
 use crate::args::LoadArgs;
@@ -21,8 +21,11 @@ pub(crate) fn load(args: &LoadArgs, out: &mut dyn Write) -> Result<()> {
     let narrator = Narrator::new(false);
     narrator.say(&format!("checking {}", args.file.display()));
     let (names, found) = check(&args.file)?;
-    let in_bulk = database::scheme(&args.dir, &args.open) != "in-place";
-    let db = database::open(&args.dir, database::options(&args.dir, &args.open)?, narrator)?;
+    let in_bulk = !["in-place", "pcm-logging"].contains(&database::scheme(&args.dir, &args.open));
+    let options = database::options(&args.dir, &args.open)?;
+    // A load is one transaction for the log.
+    let log_max_bytes = options.log_max_bytes.max(2 * args.file.metadata().map_or(0, |file| file.len()));
+    let db = database::open(&args.dir, Options { log_max_bytes, ..options }, narrator)?;
     let loaded = refuse_full(&db, &names).and_then(|()| {
         let mut bar = narrator.bar("loading", found.records.max(1));
         let loaded = load_into(&db, &args.file, in_bulk, &mut bar);
@@ -81,7 +84,8 @@ fn refuse_full(db: &Db, names: &BTreeSet<String>) -> Result<()> {
 enum Target {
     /// In bulk: whole, or not at all.
     Bulk(Box<BulkLoad>),
-    /// In transactions, for a scheme whose journals would have to hold the whole table.
+    /// In transactions, for a scheme whose memory would have to hold the whole table, and for a
+    /// table with more large values than one load can have.
     Transactions { table: Table, records: Vec<(Vec<u8>, Vec<u8>)>, bytes: usize },
 }
 
@@ -93,19 +97,21 @@ impl Target {
         Ok(Self::Transactions { table: db.table(name)?, records: Vec::new(), bytes: 0 })
     }
 
-    fn add(&mut self, db: &Db, key: Vec<u8>, value: Vec<u8>) -> Result<()> {
-        match self {
-            Self::Bulk(load) => load.add(&key, &value)?,
-            Self::Transactions { table, records, bytes } => {
-                *bytes += key.len() + value.len();
-                records.push((key, value));
-                if *bytes >= TRANSACTION_BYTES {
-                    put(db, table, &std::mem::take(records))?;
-                    *bytes = 0;
-                }
-            }
+    fn add(self, db: &Db, key: Vec<u8>, value: Vec<u8>) -> Result<Self> {
+        let (table, mut records, mut bytes) = match self {
+            Self::Bulk(mut load) => match load.add(&key, &value) {
+                Err(Error::TooManyLargeValues { .. }) => (load.finish()?, Vec::new(), 0),
+                added => return Ok(added.map(|()| Self::Bulk(load))?),
+            },
+            Self::Transactions { table, records, bytes } => (table, records, bytes),
+        };
+        bytes += key.len() + value.len();
+        records.push((key, value));
+        if bytes >= TRANSACTION_BYTES {
+            put(db, &table, &std::mem::take(&mut records))?;
+            bytes = 0;
         }
-        Ok(())
+        Ok(Self::Transactions { table, records, bytes })
     }
 
     fn end(self, db: &Db) -> Result<()> {
@@ -129,8 +135,8 @@ fn load_into(db: &Db, file: &Path, in_bulk: bool, bar: &mut Bar) -> Result<Total
                 }
             }
             Line::Record(key, value) => {
-                let target = target.as_mut().expect("the reader refuses records before the first table");
-                target.add(db, key, value)?;
+                let table = target.take().expect("the reader refuses records before the first table");
+                target = Some(table.add(db, key, value)?);
                 done += 1;
                 if done.is_multiple_of(1024) {
                     bar.records(done);

@@ -31,10 +31,12 @@ fn benchmark_databases_survive_a_dump_and_a_load() {
         assert!(loaded.stdout.starts_with("loaded "), "{loaded:?}");
         assert!(dump(&to, &at("second"), &[]) == first, "{workload}: the dumps differ");
         duramen(&["check", arg(&to)]).exits_with(0);
-        // The same into a heap, with and without batches.
-        for scheme in ["in-place", "nvram-group-commit"] {
+        // The same into a heap, with and without batches, and into memory that is smaller than the
+        // tables.
+        let (heap, memory) = (["--heap-mb", "256"], ["--pcm-mb", "2"]);
+        for (scheme, size) in [("in-place", heap), ("nvram-group-commit", heap), ("pcm-logging", memory)] {
             let to = at(scheme);
-            let more = ["--scheme", scheme, "--heap-mb", "256"];
+            let more = [&["--scheme", scheme][..], &size].concat();
             duramen(&[&["load", arg(&to), arg(&at("first"))][..], &more].concat()).exits_with(0);
             assert!(dump(&to, &at("second"), &[]) == first, "{workload}, {scheme}: the dumps differ");
         }

@@ -33,8 +33,8 @@ impl Db {
     /// While a load is open, the log's files grow without being filled with zeros, so commits
     /// beside it may take longer.
     ///
-    /// The log has to hold the whole load ([`crate::Options::log_max_bytes`]); with the scheme
-    /// `in-place` the journals have to.
+    /// The log has to hold the whole load ([`crate::Options::log_max_bytes`]); with the schemes
+    /// `in-place` and `pcm-logging` the journals, or the memory, have to.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use duramen_io::{Backend, Disk, MemoryDisk, RealDisk, RealDiskOptions};
-use duramen_sync::{Arc, Reference, References};
+use duramen_sync::{Arc, OnceLock, Reference, References};
 
+use super::attendant::Attendant;
 use super::metrics;
 use crate::check::CheckReport;
 use crate::engine::Engine;
@@ -35,16 +36,23 @@ pub struct Db(Arc<Opened>);
 
 /// Stops the background threads when the last handle is dropped.
 #[derive(Debug)]
-struct Opened(References<Engine>);
+struct Opened {
+    engine: References<Engine>,
+    attendant: OnceLock<Attendant>,
+}
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if self.0.health.is_forked() {
+        if self.engine.health.is_forked() {
             // When dropped, the parts of the database would write, and would wait for threads that
             // do not exist in this process.
-            return std::mem::forget(Arc::clone(&self.0));
+            std::mem::forget(self.attendant.take());
+            return std::mem::forget(Arc::clone(&self.engine));
         }
-        self.0.stop();
+        self.engine.stop();
+        if let Some(attendant) = self.attendant.get() {
+            attendant.stop();
+        }
     }
 }
 
@@ -93,19 +101,21 @@ impl Db {
     /// # Errors
     /// As [`Db::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
-        let path = disk.location();
-        match open::open(disk, options) {
-            Ok(engine) => Ok(Self(Arc::new(Opened(References::new(engine))))),
-            Err(error) => Err(error.in_opening(path)),
+        let (path, home) = (disk.location(), disk.directory().filter(|_| options.answers_questions));
+        let engine = References::new(open::open(disk, options).map_err(|error| error.in_opening(path))?);
+        let db = Self(Arc::new(Opened { engine, attendant: OnceLock::new() }));
+        if let Some(attendant) = home.and_then(|home| Attendant::start(&home, Arc::downgrade(db.engine()))) {
+            db.0.attendant.set(attendant).expect("there is no other one yet");
         }
+        Ok(db)
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.0.0
+        &self.0.engine
     }
 
     pub(super) fn begin_reference(&self) -> Reference<Engine> {
-        self.0.0.take()
+        self.0.engine.take()
     }
 
     /// Begins a transaction of the database's isolation level. The transaction takes no resources
@@ -117,7 +127,7 @@ impl Db {
 
     /// Begins a transaction of a given isolation level.
     pub fn begin_with(&self, isolation: Isolation) -> Txn {
-        Txn::begin(self.0.0.take(), isolation)
+        Txn::begin(self.0.engine.take(), isolation)
     }
 
     /// Opens a snapshot: the database as it is now, without what is not durable yet. Everything
@@ -130,7 +140,7 @@ impl Db {
     /// [`Error::InvalidOption`] if [`Options::snapshots`] is off; [`Error::Closed`],
     /// [`Error::Poisoned`].
     pub fn snapshot(&self) -> Result<Snapshot> {
-        Snapshot::open(self.0.0.take())
+        Snapshot::open(self.0.engine.take())
     }
 
     /// Takes a checkpoint now: writes dirty pages out and recycles the log. Transactions continue
@@ -214,9 +224,16 @@ impl Db {
             return Err(Error::Closed);
         }
         let _span = span!("close", database = engine.disk.location());
+        if let Some(attendant) = self.0.attendant.get() {
+            attendant.close();
+        }
         engine.versions.end_all();
         let written = engine.checkpoint_clean();
         engine.stop();
+        if let Some(attendant) = self.0.attendant.get() {
+            // It has the engine as long as it answers.
+            attendant.stop();
+        }
         written.and(engine.scheme().close())?;
         engine.generations().close()
     }

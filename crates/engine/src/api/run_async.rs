@@ -94,7 +94,12 @@ impl Db {
         };
         let refused = fill.clone();
         let workers = Arc::clone(&self.engine().workers);
-        let job = move || fill(catch_unwind(AssertUnwindSafe(|| run(&engine, work))));
+        let job = move || {
+            let ran = catch_unwind(AssertUnwindSafe(|| run(&engine, work)));
+            // A task that has the outcome may close the database, and open it again at once.
+            drop(engine);
+            fill(ran);
+        };
         if let Err(error) = workers.submit(Box::new(job)) {
             refused(Ok(Err(error)));
         }

@@ -3,6 +3,7 @@
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::db::Db;
+use super::table_list;
 use crate::error::{Error, Result};
 use crate::lock::{LockError, LockId, LockMode};
 use crate::options::Isolation;
@@ -157,27 +158,12 @@ impl Db {
     /// # Errors
     /// Those of a read.
     pub fn list(&self) -> Result<Vec<String>> {
-        Ok(self.tables()?.into_iter().map(|(name, _)| name).collect())
-    }
-
-    /// Returns the names and trees of all tables.
-    pub(crate) fn tables(&self) -> Result<Vec<(String, Tree)>> {
-        let mut txn = self.begin_catalog()?;
-        let mut tables = Vec::new();
-        for (key, value) in txn.scan_raw(CATALOG)? {
-            if key != NEXT_TABLE_KEY {
-                tables.push((String::from_utf8_lossy(&key).into_owned(), catalog::decode(&value)?));
-            }
-        }
-        txn.commit()?;
-        Ok(tables)
+        table_list::names(self.begin_reference())
     }
 
     /// Begins a transaction that holds the catalog exclusively.
     pub(super) fn begin_catalog(&self) -> Result<Txn> {
-        let mut txn = self.begin_with(Isolation::Serializable);
-        txn.lock_exclusively(LockId::catalog())?;
-        Ok(txn)
+        table_list::begin_catalog(self.begin_reference())
     }
 }
 

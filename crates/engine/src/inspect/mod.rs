@@ -10,7 +10,8 @@
 //! the bytes are. A page in the data file may be older than the log, and one in a heap may lack the
 //! latest change in a journal; recovery would bring it up to date.
 //!
-//! [`table()`] works on an open database.
+//! [`table()`] works on an open database. [`ask()`] asks another process about the database that it
+//! has open.
 
 mod batches;
 mod checkpoint;
@@ -21,6 +22,8 @@ mod page;
 mod pcm;
 mod table;
 mod text;
+
+pub use crate::api::attendant::{Answer, Question, ask};
 
 pub use batches::{BatchReport, CarriedReport};
 pub use checkpoint::{ActiveTransaction, CheckpointReport, CheckpointTables, ControlSlot, checkpoint, scheme};

@@ -19,12 +19,16 @@ use crate::txn_state::context_pool::Context;
 use crate::txn_state::log::Mark;
 use crate::txn_state::table::{TxnEntry, TxnState};
 use crate::txn_state::undo::undo_to;
+use crate::version::Ghost;
 
 /// Changes that a rollback undoes before it checks whether it has to stop.
 const PORTION: usize = 1000;
 
 /// How often in a row a rollback waits in vain for a frame of the pool before it gives up.
 const MOST_ATTEMPTS: u32 = 6;
+
+/// Ghosts of one rolled back transaction that are purged.
+const MOST_GHOSTS: usize = 1_000;
 
 /// A transaction that is still to be finished.
 #[derive(Debug)]
@@ -171,7 +175,13 @@ fn roll_back(parts: &UndoParts<'_>, mut context: Box<Context>, stop: &AtomicBool
         parts.locks.release_all(&mut context.locks);
         return Ok(());
     }
-    let mut attempts = 0;
+    let (mut attempts, mut ghosts) = (0, Vec::new());
+    // Those of a long transaction stay until insertions need their space in the leaves.
+    let mut add = |tree, key: &[u8]| {
+        if ghosts.len() < MOST_GHOSTS {
+            ghosts.push(Ghost { tree, key: key.to_vec(), last: None });
+        }
+    };
     while context.log.is_above(Mark::default()) {
         if stop.load(Ordering::Acquire) {
             return Ok(());
@@ -179,7 +189,7 @@ fn roll_back(parts: &UndoParts<'_>, mut context: Box<Context>, stop: &AtomicBool
         parts.failures.health.check()?;
         let mark = context.log.mark_before(PORTION);
         let before = context.log.mark();
-        match undo_to(parts.store, &mut context, mark, &mut |_, _| {}) {
+        match undo_to(parts.store, &mut context, mark, &mut add) {
             // Other threads may use the pool meanwhile. The rollback has waited for a frame, and
             // has already forgotten the changes that it has undone.
             Err(Error::PoolExhausted { .. }) if attempts < MOST_ATTEMPTS => {
@@ -193,6 +203,8 @@ fn roll_back(parts: &UndoParts<'_>, mut context: Box<Context>, stop: &AtomicBool
     parts.store.scheme.before_blocking();
     parts.locks.release_all(&mut context.locks);
     parts.contexts.recycle(context, parts.locks);
+    // The first checkpoint purges them.
+    parts.freeing.versions.postpone(ghosts);
     reach(Probe::UndoneInRecovery);
     Ok(())
 }

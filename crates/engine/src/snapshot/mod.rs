@@ -203,8 +203,11 @@ impl Snapshot {
         // snapshot was made is found here, and the pages of one that is dropped later wait for the
         // snapshot.
         if table.check_not_dropped().is_err() {
-            let is_shown = self.table_tree(table.name())? == Some(tree);
-            return if is_shown { Ok(Some(tree)) } else { Err(Error::NoSuchTable { name: table.name().to_owned() }) };
+            return if self.shows(table.name(), tree)? {
+                Ok(Some(tree))
+            } else {
+                Err(Error::NoSuchTable { name: table.name().to_owned() })
+            };
         }
         let is_shown = !tables.have_loaded_since(self.0.loads) || self.shows(table.name(), tree)?;
         Ok(is_shown.then_some(tree))

@@ -27,8 +27,12 @@ use crate::sim_cost;
 use crate::timestamp::Timestamp;
 use crate::txn_state::context_pool::Context;
 use crate::txn_state::log::{Mark, TxnLog};
+use crate::txn_state::purging::Locked;
 use crate::txn_state::undo::undo_to;
 use crate::version::{Cleanup, Due, Ghost};
+
+/// Leaves in which a commit purges the ghosts of a range.
+const MOST_LEAVES: usize = 16;
 
 impl Txn {
     /// Makes the transaction's changes permanent and visible. When this returns, they survive any
@@ -289,8 +293,18 @@ fn ghosts(log: &TxnLog) -> Vec<Ghost> {
 /// the transaction table. The locks on records are already released; the locks on tables keep the
 /// trees in place. The outcome of the transaction does not depend on this clean-up: a step that
 /// fails is done later. Ghosts for which the log has no space stay until an insertion needs their
-/// space in the leaf.
+/// space in the leaf, and those that other transactions have locked until this thread, or a
+/// checkpoint, finds them unlocked.
 fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[Ghost], frees: Vec<DeferredFree>) {
+    if !ghosts.is_empty() {
+        let due = engine.versions.collect(2 * ghosts.len());
+        if !due.ghosts.is_empty() {
+            engine.purging().purge(&mut context.locks, due.ghosts, MOST_LEAVES);
+        }
+        if due.has_frees {
+            engine.versions.postpone_frees();
+        }
+    }
     for ghost in ghosts {
         if let Err(error) = purge(engine, context, ghost) {
             let is_full = matches!(error, Error::Full { .. });
@@ -311,12 +325,12 @@ fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[Ghost], frees: V
 
 /// Purges a ghost, or those of a range, leaf by leaf, and then merges the leaves of the range.
 fn purge(engine: &Engine, context: &mut Context, ghost: &Ghost) -> Result<()> {
-    let (store, Ghost { tree, key, last }) = (&engine.store, ghost);
+    let (store, Ghost { tree, key, last }, locked) = (&engine.store, ghost, Locked::default());
     // Then no other transaction has a lock in the table, or waits for one.
     let has_table = context.locks.held(LockId::table(tree.table)) == Some(LockMode::Exclusive);
     let is_purgeable = |key: &[u8]| match has_table {
         true => engine.purging().is_unneeded(*tree, key),
-        false => engine.purging().is_purgeable(*tree, key),
+        false => engine.purging().is_purgeable_now(*tree, key, &locked),
     };
     let mut step = |work: &mut dyn FnMut(&mut u64) -> std::result::Result<(), PoolError>| {
         engine.reserve_log(&mut context.log, 0)?;
@@ -325,7 +339,11 @@ fn purge(engine: &Engine, context: &mut Context, ghost: &Ghost) -> Result<()> {
         context.log.charge(logged);
         done.map_err(Error::from)
     };
-    let Some(last) = last else { return step(&mut |logged| store.purge(*tree, key, is_purgeable, logged)) };
+    let Some(last) = last else {
+        step(&mut |logged| store.purge(*tree, key, is_purgeable, logged))?;
+        engine.versions.postpone_locked(locked.into_ghost(*tree));
+        return Ok(());
+    };
     let (mut next, mut sparse) = (Some(key.clone()), Vec::new());
     while let Some(key) = next.take() {
         step(&mut |logged| {
@@ -338,7 +356,9 @@ fn purge(engine: &Engine, context: &mut Context, ghost: &Ghost) -> Result<()> {
         })?;
     }
     // Once all of them are empty, because a merge with a full leaf would log that leaf.
-    sparse.iter().try_for_each(|key| step(&mut |logged| store.merge(*tree, key, logged)))
+    sparse.iter().try_for_each(|key| step(&mut |logged| store.merge(*tree, key, logged)))?;
+    engine.versions.postpone_locked(locked.into_ghost(*tree));
+    Ok(())
 }
 
 /// Leaves to the version store what snapshots may still need of a transaction that committed at
@@ -347,8 +367,6 @@ fn purge(engine: &Engine, context: &mut Context, ghost: &Ghost) -> Result<()> {
 fn retire(engine: &Engine, context: &mut Context, at: Gsn, ghosts: Vec<Ghost>, frees: Vec<DeferredFree>) {
     /// Ghosts that a commit purges even if it has deleted nothing.
     const PURGED: usize = 32;
-    /// Leaves in which a commit purges the ghosts of a range.
-    const MOST_LEAVES: usize = 16;
     let most = PURGED.max(2 * ghosts.len());
     let cleanup = Cleanup { at, first: context.log.first(), ghosts, has_frees: !frees.is_empty() };
     engine.deferred_frees.note_dropped(&frees);

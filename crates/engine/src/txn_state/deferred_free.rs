@@ -10,7 +10,7 @@
 //! in different bitmaps, so no GSN on a page enforces this order. Instead each free is logged with
 //! a GSN above that of the previous free.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use duramen_sync::{Condvar, Mutex};
 use duramen_types::{Gsn, PageId, TableId, planted};
@@ -47,7 +47,8 @@ pub(crate) struct DeferredFrees {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    list: Vec<Unfreed>,
+    /// In about the order of their commits.
+    list: VecDeque<Unfreed>,
     /// Number of transactions that threads have taken from the list, to carry out their frees.
     taken: usize,
     /// Number of checks under way, which need the list to stay as it is.
@@ -58,7 +59,7 @@ struct Waiting {
 
 impl DeferredFrees {
     fn push(&self, unfreed: Unfreed) {
-        self.waiting.lock().list.push(unfreed);
+        self.waiting.lock().list.push_back(unfreed);
     }
 
     /// Notes the trees among the frees of a transaction that has committed and still holds its
@@ -132,7 +133,10 @@ impl Drop for Taken<'_> {
 
 /// Deferred frees that wait for snapshots are logged again when they are this far behind the end of
 /// the log, in bytes.
-const MOVED_AFTER: u64 = 256 << 10;
+pub(crate) const MOVED_AFTER: u64 = 256 << 10;
+
+/// The same when the log is full, and may be smaller than that.
+pub(crate) const MOVED_WHEN_FULL: u64 = 4 << 10;
 
 /// The pages freed so far.
 #[derive(Debug, Default)]
@@ -179,6 +183,7 @@ impl Freeing<'_> {
             };
             if let Err(error) = result {
                 log.release_reservation(&*self.store.scheme);
+                log.give_back_memory();
                 self.deferred.push(Unfreed { log, frees, at: Gsn::ZERO });
                 return Err(self.failures.note(error));
             }
@@ -195,12 +200,13 @@ impl Freeing<'_> {
             return;
         }
         log.release_reservation(scheme);
+        log.give_back_memory();
         self.deferred.push(Unfreed { log, frees, at });
         if scheme.lacks_space() {
             // Until they have ended, the transactions of the list keep a part of that space.
             self.free_all_due();
             if scheme.lacks_space() {
-                while self.versions.is_needed(at) && self.versions.end_oldest() {}
+                while self.versions.end_oldest_below(at) {}
                 if !self.is_due(at) && self.versions.waits_for_hardening() {
                     scheme.hurry_hardening(at);
                     // A failure is reported to the transactions that wait for the same.
@@ -211,13 +217,18 @@ impl Freeing<'_> {
         }
         if self.is_due(at) {
             // It may have become due before it was there to be found.
-            self.retry_deferred_frees();
+            self.retry_deferred_frees(MOVED_AFTER);
         }
     }
 
     /// Returns whether no snapshot needs what a commit at this position has replaced.
     fn is_due(&self, at: Gsn) -> bool {
-        at <= self.versions.reclaimable() || planted!(ChainFreedUnderSnapshot)
+        at <= self.due_until()
+    }
+
+    /// Returns the position up to which no snapshot needs what commits have replaced.
+    fn due_until(&self) -> Gsn {
+        if planted!(ChainFreedUnderSnapshot) { Gsn::MAX } else { self.versions.reclaimable() }
     }
 
     /// Carries out some deferred frees that no snapshot needs any more, for a transaction that has
@@ -231,13 +242,13 @@ impl Freeing<'_> {
     }
 
     /// Tries again the frees that [`Self::free_and_end`] has postponed, and carries out all those
-    /// that no snapshot needs any more. The others move to the end of the log, so that they do not
-    /// keep it.
-    pub(crate) fn retry_deferred_frees(&self) {
+    /// that no snapshot needs any more. The others move to the end of the log if they are more than
+    /// `behind` bytes away from it, so that they do not keep it.
+    pub(crate) fn retry_deferred_frees(&self, behind: u64) {
         self.free_all_due();
         let end = self.store.scheme.latest().get();
         for Unfreed { log, frees, .. } in &mut self.deferred.waiting.lock().list {
-            if log.first().get() + MOVED_AFTER < end {
+            if log.first().get() + behind < end {
                 // If the disk is full, the frees stay where they are.
                 let _ = log.repeat_deferred_frees(&*self.store.scheme, frees);
             }
@@ -265,22 +276,17 @@ impl Freeing<'_> {
     /// Takes the transactions of [`Self::free_due`] from the list.
     fn take_due(&self, most: usize) -> (Taken<'_>, bool) {
         let mut waiting = self.deferred.waiting.lock();
-        let (mut due, mut has_more) = (Vec::new(), false);
-        if waiting.checks > 0 {
-            has_more = !waiting.list.is_empty();
-        } else if !waiting.list.is_empty() {
-            let mut rest = Vec::new();
-            for unfreed in waiting.list.drain(..) {
-                let is_due = self.is_due(unfreed.at);
-                if is_due && due.len() < most {
-                    due.push(unfreed);
-                } else {
-                    has_more |= is_due;
-                    rest.push(unfreed);
-                }
+        let until = self.due_until();
+        let Waiting { list, checks, .. } = &mut *waiting;
+        let most = if *checks > 0 { 0 } else { most };
+        let (mut due, mut passed) = (Vec::new(), 0);
+        while passed < list.len() && due.len() < most {
+            match list[passed].at <= until {
+                true => due.extend(list.remove(passed)),
+                false => passed += 1,
             }
-            waiting.list = rest;
         }
+        let has_more = list.iter().skip(passed).any(|unfreed| unfreed.at <= until);
         waiting.taken += due.len();
         (Taken { from: self.deferred, count: due.len(), txns: due }, has_more)
     }

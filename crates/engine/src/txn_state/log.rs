@@ -77,6 +77,9 @@ impl Deletion {
     pub(crate) const ONE: Self = Self(0);
 }
 
+/// Bytes of memory for changes that a finished transaction leaves to the next one.
+const MOST_KEPT: usize = 1 << 20;
+
 /// The log state of one transaction. Reused from transaction to transaction, to keep its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct TxnLog {
@@ -725,6 +728,22 @@ impl TxnLog {
         self.undo_bytes = 0;
         self.entries.clear();
         self.arena.clear();
+        if self.arena.capacity() > MOST_KEPT {
+            self.give_back_memory();
+        }
+    }
+
+    /// Returns the bytes of memory for changes.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.arena.capacity() + self.scratch.bytes.capacity()
+    }
+
+    /// Gives back the memory for changes, of which none is undone any more.
+    pub(crate) fn give_back_memory(&mut self) {
+        assert!(self.entries.is_empty(), "changes cannot be undone any more");
+        (self.entries, self.arena, self.scratch) = Default::default();
+        (self.left_behind, self.different) = Default::default();
     }
 
     /// Reserves log space for [`Self::end`] if the whole reservation has been given back. A log at

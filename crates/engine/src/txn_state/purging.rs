@@ -1,6 +1,6 @@
 //! Purges the ghosts that committed transactions have left.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 
 use duramen_sync::probe::{Probe, reach};
 
@@ -22,15 +22,48 @@ pub(crate) struct Purging<'e> {
     pub(crate) deferred: &'e DeferredFrees,
 }
 
+/// The first and the last ghost that could not be purged because of other transactions' locks.
+#[derive(Debug, Default)]
+pub(crate) struct Locked(RefCell<Option<(Vec<u8>, Vec<u8>)>>);
+
+impl Locked {
+    fn note(&self, key: &[u8]) {
+        match &mut *self.0.borrow_mut() {
+            Some((first, _)) if key < &first[..] => *first = key.to_vec(),
+            Some((_, last)) if key > &last[..] => *last = key.to_vec(),
+            Some(_) => {}
+            none => *none = Some((key.to_vec(), key.to_vec())),
+        }
+    }
+
+    /// Returns what is to be purged another time.
+    pub(crate) fn into_ghost(self, tree: Tree) -> Option<Ghost> {
+        let (key, last) = self.0.into_inner()?;
+        let last = (last != key).then_some(last);
+        Some(Ghost { tree, key, last })
+    }
+}
+
 impl Purging<'_> {
     /// Returns whether a ghost may be purged: no transaction holds or waits for a lock on the key
     /// or the gap below it, and no snapshot needs its slot. The caller holds the leaf's latch.
     pub(crate) fn is_purgeable(&self, tree: Tree, key: &[u8]) -> bool {
-        let is_free = |id| self.locks.is_unlocked(id);
-        if !is_free(LockId::record(tree.table, key)) || !is_free(LockId::gap(tree.table, key)) {
+        self.is_unlocked(tree, key) && self.is_unneeded(tree, key)
+    }
+
+    /// As [`Self::is_purgeable`]; notes a ghost that is locked.
+    pub(crate) fn is_purgeable_now(&self, tree: Tree, key: &[u8], locked: &Locked) -> bool {
+        if !self.is_unlocked(tree, key) {
+            reach(Probe::GhostLocked);
+            locked.note(key);
             return false;
         }
         self.is_unneeded(tree, key)
+    }
+
+    fn is_unlocked(&self, tree: Tree, key: &[u8]) -> bool {
+        let is_free = |id| self.locks.is_unlocked(id);
+        is_free(LockId::record(tree.table, key)) && is_free(LockId::gap(tree.table, key))
     }
 
     /// Returns whether no snapshot needs a ghost's slot. The caller holds the leaf's latch.
@@ -55,9 +88,10 @@ impl Purging<'_> {
         Ok(done?)
     }
 
-    /// Purges the ghosts from `key` to `last` in up to `most` leaves, then merges these leaves.
-    /// Returns the key to go on with another time. The caller holds a lock on the table.
-    fn purge_leaves(&self, tree: Tree, key: Vec<u8>, last: &[u8], most: usize) -> Option<Vec<u8>> {
+    /// Purges the ghosts from `key` to `last` in up to `most` leaves, but not those that are
+    /// `locked`, then merges these leaves. Returns the key to go on with another time. The caller
+    /// holds a lock on the table.
+    fn purge_leaves(&self, tree: Tree, key: Vec<u8>, last: &[u8], most: usize, locked: &Locked) -> Option<Vec<u8>> {
         let (mut next, mut sparse) = (Some(key), Vec::new());
         for _ in 0..most {
             let Some(key) = next.take() else { break };
@@ -68,7 +102,7 @@ impl Purging<'_> {
             let is_purgeable =
                 |key: &[u8]| match is_alone.get_or_init(|| self.locks.is_held_alone(LockId::table(tree.table))) {
                     true => self.is_unneeded(tree, key),
-                    false => self.is_purgeable(tree, key),
+                    false => self.is_purgeable_now(tree, key, locked),
                 };
             match self.step(|| self.store.purge_run(tree, &key, last, is_purgeable, &mut 0)) {
                 Ok((is_sparse, behind)) => {
@@ -101,7 +135,7 @@ impl Purging<'_> {
     /// missing, is kept for another time.
     pub(crate) fn purge(&self, locks: &mut TxnLocks, ghosts: Vec<Ghost>, most_leaves: usize) {
         let mut ghosts = ghosts.into_iter();
-        let mut kept = Vec::new();
+        let (mut kept, mut still_locked) = (Vec::new(), Vec::new());
         while let Some(ghost) = ghosts.next() {
             let tree = ghost.tree;
             if !self.locks.try_acquire(locks, LockId::table(tree.table), LockMode::IntentExclusive) {
@@ -114,22 +148,27 @@ impl Purging<'_> {
             }
             // The tree may be freed already: then its pages are found not to be the tree's any
             // more. A page that cannot be read is reported to the operations that need it.
+            let locked = Locked::default();
             if let Some(last) = ghost.last {
-                let key = self.purge_leaves(tree, ghost.key, &last, most_leaves);
+                let key = self.purge_leaves(tree, ghost.key, &last, most_leaves, &locked);
                 kept.extend(key.map(|key| Ghost { tree, key, last: Some(last) }));
+                still_locked.extend(locked.into_ghost(tree));
                 continue;
             }
-            let is_purgeable = |key: &[u8]| self.is_purgeable(tree, key);
+            let is_purgeable = |key: &[u8]| self.is_purgeable_now(tree, key, &locked);
             match self.step(|| self.store.purge(tree, &ghost.key, is_purgeable, &mut 0)) {
                 Err(error) if is_passing(&error) => {
                     kept.push(ghost);
                     kept.extend(ghosts.by_ref());
                 }
-                _ => {}
+                _ => still_locked.extend(locked.into_ghost(tree)),
             }
         }
         if !kept.is_empty() {
             self.versions.postpone(kept);
+        }
+        if !still_locked.is_empty() {
+            self.versions.postpone_locked(still_locked);
         }
     }
 }

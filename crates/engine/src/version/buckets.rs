@@ -14,8 +14,9 @@ use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
 use crate::page::SlotFlags;
 
-/// A new node makes its bucket be pruned when there are this many, or a larger power of two: a
-/// record that many transactions change before they are hardened is seldom searched in vain.
+/// A new node makes its bucket be pruned when there are this many, and the memory of the bucket is
+/// used up. It becomes larger if half of the nodes or more are needed: a record that many
+/// transactions change before they are hardened is seldom searched in vain.
 const LONG_CHAIN: usize = 8;
 
 /// An empty bucket keeps the memory for this many nodes.
@@ -104,10 +105,14 @@ impl Buckets {
             return false;
         }
         let of_record = || nodes.iter().filter(|node| node.tag == tag).count();
-        if nodes.len() >= LONG_CHAIN && nodes.len().is_power_of_two() && of_record() > 1 {
+        if nodes.len() >= LONG_CHAIN && nodes.len() == nodes.capacity() && of_record() > 1 {
             let (open, horizon) = registry.positions();
             if prune(&mut nodes, tag, table, key, &open, horizon) {
                 reach(Probe::VersionsPruned);
+            }
+            if nodes.len() > nodes.capacity() / 2 {
+                let more = 2 * nodes.capacity() - nodes.len();
+                nodes.reserve_exact(more);
             }
         }
         if nodes.capacity() == 0 {
@@ -125,20 +130,19 @@ impl Buckets {
         for bucket in &self.buckets {
             let mut nodes = bucket.lock();
             let mut at = 0;
-            // Each record is pruned at its first node, which may be gone then.
+            // Each record is pruned at its first node, which may be gone then. Most records have
+            // only one, and most nodes another tag, so that no entry is touched.
             while let Some(node) = nodes.get(at) {
-                let (entry, tag) = (node.entry(), node.tag);
-                let table = entry.table();
-                key.clear();
-                entry.copy_key(&mut key);
-                let is_first = !nodes[..at].iter().any(|node| node.is_of(tag, table, &key));
-                if is_first && nodes[at + 1..].iter().any(|node| node.tag == tag) {
-                    let len = nodes.len();
-                    prune(&mut nodes, tag, table, &key, &open, horizon);
-                    at = if nodes.len() < len { 0 } else { at + 1 };
-                } else {
-                    at += 1;
+                let (tag, len) = (node.tag, nodes.len());
+                if nodes[at + 1..].iter().any(|node| node.tag == tag) {
+                    let (entry, table) = (node.entry(), node.entry().table());
+                    key.clear();
+                    entry.copy_key(&mut key);
+                    if !nodes[..at].iter().any(|node| node.is_of(tag, table, &key)) {
+                        prune(&mut nodes, tag, table, &key, &open, horizon);
+                    }
                 }
+                at += usize::from(nodes.len() == len);
             }
         }
     }

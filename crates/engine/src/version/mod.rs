@@ -78,11 +78,11 @@
 //! If published versions take more than [`crate::Options::version_bytes`], all chains are pruned
 //! and all stripes swept. If seven eighths of the limit are still in use then, the oldest snapshots
 //! are ended. The registry marks them before anything is freed, and a reader checks the mark after
-//! each read.
+//! each read. One thread at a time does this, while the others commit.
 //!
 //! # Order of locks
-//! Page latch → buffer → stripe → bucket → runs or registry; opening of snapshots → buffer. Readers
-//! hold no latch.
+//! Page latch → buffer → stripe → bucket → runs or registry; opening of snapshots → buffer; keeping
+//! the limit → stripe. Readers hold no latch.
 
 mod buckets;
 mod node;

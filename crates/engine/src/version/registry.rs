@@ -138,10 +138,12 @@ impl Registry {
         self.note_oldest(&open);
     }
 
-    /// Ends the oldest snapshots, those of the least position; returns whether there was one.
-    pub(super) fn end_oldest(&self) -> bool {
+    /// Ends the oldest snapshots, those of the least position, if it is lower than `position`;
+    /// returns whether there was one.
+    pub(super) fn end_oldest_below(&self, position: Gsn) -> bool {
         let mut open = self.open.lock();
-        let Some(oldest) = open.iter().map(|snapshot| snapshot.at).min() else { return false };
+        let oldest = open.iter().map(|snapshot| snapshot.at).min();
+        let Some(oldest) = oldest.filter(|oldest| *oldest < position) else { return false };
         open.retain(|snapshot| {
             let stays = snapshot.at > oldest;
             if !stays {
@@ -163,7 +165,7 @@ impl Registry {
     /// Ends all snapshots; there will be no others.
     pub(super) fn end_all(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        while self.end_oldest() {}
+        while self.end_oldest_below(Gsn::MAX) {}
     }
 
     /// Returns the position up to which no snapshot, open or still to be opened, needs the versions

@@ -18,7 +18,8 @@ use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
 use crate::record::Tree;
 
-/// Retired transactions that one commit frees, at most.
+/// Retired transactions that one commit frees, at most, and that a thread takes from a stripe at
+/// once.
 const FREED_AT_ONCE: usize = 64;
 
 /// Commits that have nothing to clear away free versions whenever the queue of a stripe has grown
@@ -26,11 +27,15 @@ const FREED_AT_ONCE: usize = 64;
 const FREE_EVERY: usize = 16;
 
 /// The memory is compared with its limit whenever the queue of a stripe has grown by this many
-/// transactions.
+/// transactions, or by more bytes than these, or by runs.
 const LIMIT_EVERY: usize = 32;
+const LIMIT_BYTES: u64 = 1 << 20;
 
 /// A transaction keeps no more bytes than this to itself.
 const MOST_KEPT: usize = if cfg!(duramen_loom) { 100 } else { 16 << 10 };
+
+/// Ghosts that were locked and that a commit tries to purge again, at least.
+const TRIED_AGAIN: usize = 2;
 
 /// Writers that a stripe keeps for later transactions.
 const SPARE: usize = 256;
@@ -110,12 +115,16 @@ struct Stripe {
     queue: VecDeque<Retired>,
     /// Ghosts that may be purged.
     ghosts: VecDeque<Ghost>,
+    /// Ghosts that may be purged when no other transaction has a lock on them.
+    locked: VecDeque<Ghost>,
     /// Deferred frees of a transaction that has left the queue may be carried out.
     has_frees: bool,
     /// Those of earlier transactions.
     spare: Vec<Arc<Writer>>,
     /// The length of the queue when it was last swept.
     swept: usize,
+    /// The bytes that were added since the memory was last compared with its limit.
+    uncompared: u64,
 }
 
 impl Stripe {
@@ -123,13 +132,42 @@ impl Stripe {
     fn add(&mut self, retired: Retired) -> Chores {
         let is_clear = self.ghosts.is_empty() && !self.has_frees;
         let leaves_nothing = retired.cleanup.ghosts.is_empty() && !retired.cleanup.has_frees;
+        self.uncompared += retired.versions.bytes;
+        let is_large = self.uncompared > LIMIT_BYTES || !retired.versions.runs.is_empty();
         self.queue.push_back(retired);
         let len = self.queue.len();
-        Chores {
-            free: !(is_clear && leaves_nothing) || len.is_multiple_of(FREE_EVERY),
-            sweep: len >= SWEPT.max(2 * self.swept),
-            compare: len.is_multiple_of(LIMIT_EVERY),
+        let compare = is_large || len.is_multiple_of(LIMIT_EVERY);
+        if compare {
+            self.uncompared = 0;
         }
+        Chores {
+            free: !(is_clear && leaves_nothing) || is_large || len.is_multiple_of(FREE_EVERY),
+            sweep: len >= SWEPT.max(2 * self.swept),
+            compare,
+        }
+    }
+
+    /// Takes the versions of the first transactions, a few, as far as no snapshot shows less than
+    /// the commits up to `until`.
+    fn take_reclaimable(&mut self, until: Gsn) -> Vec<Versions> {
+        let is_reclaimable = |retired: &&Retired| retired.cleanup.at <= until;
+        let count = self.queue.iter().take(FREED_AT_ONCE).take_while(is_reclaimable).count();
+        let mut taken = Vec::with_capacity(count);
+        for Retired { versions, cleanup } in self.queue.drain(..count) {
+            taken.push(versions);
+            self.ghosts.extend(cleanup.ghosts);
+            self.has_frees |= cleanup.has_frees;
+        }
+        self.swept = self.swept.min(self.queue.len());
+        taken
+    }
+
+    /// Takes what has become possible, with up to `most` ghosts and a few that were locked.
+    fn take_due(&mut self, most: usize) -> Due {
+        let purged = self.ghosts.len().min(most);
+        let tried = self.locked.len().min(TRIED_AGAIN.max(most / 16));
+        let ghosts = self.ghosts.drain(..purged).chain(self.locked.drain(..tried)).collect();
+        Due { ghosts, has_frees: std::mem::take(&mut self.has_frees) }
     }
 
     /// Drops the versions that neither a node nor a run refers to, and the transactions that have
@@ -202,13 +240,15 @@ pub(crate) struct VersionStore {
     running: Mutex<Vec<Arc<Mutex<Versions>>>>,
     retired: Striped<Mutex<Stripe>, STRIPES>,
     registry: Registry,
+    /// Locked by the thread that keeps the limit.
+    limiting: Mutex<()>,
 }
 
 impl VersionStore {
     /// Creates a store for versions of `limit` bytes.
     pub(crate) fn new(order: CommitOrder, limit: u64) -> Self {
         // A transaction with one short value takes some hundred bytes.
-        let bits = (limit / 2048).max(1).ilog2().clamp(8, 16);
+        let bits = (limit / 2048).max(1).ilog2().clamp(8, 20);
         Self::with_buckets(order, limit, bits, true)
     }
 
@@ -228,6 +268,7 @@ impl VersionStore {
             running: Mutex::default(),
             retired: Striped::default(),
             registry: Registry::new(order),
+            limiting: Mutex::default(),
         }
     }
 
@@ -468,54 +509,54 @@ impl VersionStore {
     /// Frees versions that the calling thread, or one that shares its stripe, has retired and that
     /// no snapshot needs. Returns up to `most` ghosts to be purged.
     pub(crate) fn collect(&self, most: usize) -> Due {
-        let until = self.reclaimable();
-        self.collect_from(self.retired.own().1, until, FREED_AT_ONCE, most)
+        let stripe = self.retired.own().1;
+        self.free_some(stripe, self.reclaimable());
+        stripe.lock().take_due(most)
     }
 
     /// Frees all versions that no snapshot needs, and returns all ghosts to be purged.
     pub(crate) fn collect_all(&self) -> Due {
-        let until = self.reclaimable();
+        self.free_all();
         let mut all = Due::default();
         for stripe in self.retired.iter() {
-            let due = self.collect_from(stripe, until, usize::MAX, usize::MAX);
+            let due = stripe.lock().take_due(usize::MAX);
             all.ghosts.extend(due.ghosts);
             all.has_frees |= due.has_frees;
         }
         all
     }
 
-    /// Frees all versions that no snapshot needs.
+    /// Frees all versions that no snapshot needs, a few at a time: the threads of a stripe go on
+    /// meanwhile.
     fn free_all(&self) {
         let until = self.reclaimable();
         for stripe in self.retired.iter() {
-            let due = self.collect_from(stripe, until, usize::MAX, 0);
-            assert!(due.ghosts.is_empty(), "none was asked for");
-            stripe.lock().has_frees |= due.has_frees;
+            while self.free_some(stripe, until) {}
         }
     }
 
-    fn collect_from(&self, stripe: &Mutex<Stripe>, until: Gsn, most_freed: usize, most_ghosts: usize) -> Due {
-        let mut stripe = stripe.lock();
-        for _ in 0..most_freed {
-            if stripe.queue.front().is_none_or(|retired| retired.cleanup.at > until) {
-                break;
-            }
-            let mut retired = stripe.queue.pop_front().expect("there is a first one");
-            self.drop_versions(&mut retired.versions);
-            if stripe.spare.len() < SPARE {
-                stripe.spare.extend(retired.versions.writer);
-            }
-            stripe.ghosts.extend(retired.cleanup.ghosts);
-            stripe.has_frees |= retired.cleanup.has_frees;
+    /// Frees what the first retired transactions of a stripe have left, a few of them, if no
+    /// snapshot needs it. Returns whether there may be more.
+    fn free_some(&self, stripe: &Mutex<Stripe>, until: Gsn) -> bool {
+        let mut freed = stripe.lock().take_reclaimable(until);
+        for versions in &mut freed {
+            self.drop_versions(versions);
         }
-        stripe.swept = stripe.swept.min(stripe.queue.len());
-        let purged = stripe.ghosts.len().min(most_ghosts);
-        Due { ghosts: stripe.ghosts.drain(..purged).collect(), has_frees: std::mem::take(&mut stripe.has_frees) }
+        let has_more = freed.len() == FREED_AT_ONCE;
+        let mut stripe = stripe.lock();
+        let kept = SPARE.saturating_sub(stripe.spare.len());
+        stripe.spare.extend(freed.into_iter().filter_map(|versions| versions.writer).take(kept));
+        has_more
     }
 
     /// Keeps ghosts that could not be purged for another time.
     pub(crate) fn postpone(&self, ghosts: impl IntoIterator<Item = Ghost>) {
         self.retired.own().1.lock().ghosts.extend(ghosts);
+    }
+
+    /// Keeps ghosts for another time that other transactions have locks on.
+    pub(crate) fn postpone_locked(&self, ghosts: impl IntoIterator<Item = Ghost>) {
+        self.retired.own().1.lock().locked.extend(ghosts);
     }
 
     /// Notes that there are more deferred frees to be carried out.
@@ -533,11 +574,6 @@ impl VersionStore {
     /// because positions are GSNs.
     pub(crate) fn waits_for_hardening(&self) -> bool {
         self.registry.order().is_of_gsns()
-    }
-
-    /// Returns whether an open snapshot needs what a commit at this position has replaced.
-    pub(crate) fn is_needed(&self, at: Gsn) -> bool {
-        self.registry.positions().0.iter().any(|open| *open < at)
     }
 
     /// Returns whether a snapshot may need the slot of this key, although it is a ghost. If so, the
@@ -572,9 +608,10 @@ impl VersionStore {
         self.free_all();
     }
 
-    /// Ends the oldest snapshots; returns whether there was one.
-    pub(crate) fn end_oldest(&self) -> bool {
-        let has_ended = self.registry.end_oldest();
+    /// Ends the oldest snapshots, if their position is lower than `position`; returns whether there
+    /// was one.
+    pub(crate) fn end_oldest_below(&self, position: Gsn) -> bool {
+        let has_ended = self.registry.end_oldest_below(position);
         if has_ended {
             self.free_all();
         }
@@ -593,15 +630,21 @@ impl VersionStore {
         if self.bytes() <= self.limit || self.registry.count() == 0 {
             return;
         }
+        // Another thread would end a snapshot for the memory that the first one is about to free.
+        let Some(_limiting) = self.limiting.try_lock() else { return };
+        let begin = self.registry.order().horizon();
         self.free_all();
         if self.bytes() <= self.limit {
             return;
         }
         self.buckets().prune_all(&self.registry);
         self.retired.iter().for_each(|stripe| self.sweep(stripe));
-        // That visits everything, so it must not be due again at once.
+        // A thread that closes a snapshot may not have freed everything yet.
+        self.free_all();
+        // That visits everything, so it must not be due again at once. Snapshots that are younger
+        // need little.
         let enough = self.limit - self.limit / 8;
-        while self.bytes() > enough && self.end_oldest() {
+        while self.bytes() > enough && self.end_oldest_below(begin) {
             reach(Probe::SnapshotEnded);
         }
     }

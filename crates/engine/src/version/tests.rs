@@ -186,6 +186,68 @@ fn the_oldest_snapshot_ends_when_versions_take_too_much() {
 }
 
 #[test]
+fn one_large_transaction_ends_a_snapshot_and_is_freed_by_the_next_commit() {
+    let (store, horizon) = store();
+    let mut txn = TxnVersions::default();
+    let large = |txn: &mut TxnVersions| {
+        for key in 0..1000_u64 {
+            store.push(txn, TABLE, &key.to_le_bytes(), value(&[7; 1200]), false);
+        }
+    };
+    horizon.store(1, Ordering::SeqCst);
+    let snapshot = store.open();
+    large(&mut txn);
+    horizon.store(10, Ordering::SeqCst);
+    commit(&store, txn, 10, Vec::new());
+    assert!(snapshot.check().is_err());
+    assert_eq!((store.bytes(), store.snapshots()), (0, (0, 1)));
+
+    // No snapshot needs it, but it is not hardened yet.
+    let (snapshot, mut txn) = (store.open(), TxnVersions::default());
+    large(&mut txn);
+    commit(&store, txn, 20, Vec::new());
+    store.close(&snapshot);
+    assert!(store.bytes() > 1 << 20);
+    horizon.store(20, Ordering::SeqCst);
+    assert!(store.collect(9).ghosts.is_empty());
+    assert_eq!(store.bytes(), 0);
+}
+
+/// A snapshot that has begun since cannot be what takes the memory.
+#[test]
+fn only_snapshots_below_a_position_are_ended() {
+    let (store, horizon) = store();
+    let old = store.open();
+    horizon.store(10, Ordering::SeqCst);
+    let young = store.open();
+    let ends = |position| store.end_oldest_below(Gsn::new(position));
+    assert_eq!((ends(0), ends(10), ends(10)), (false, true, false));
+    assert!(old.check().is_err() && young.check().is_ok());
+    assert!(ends(11) && young.check().is_err());
+}
+
+/// The threads of a stripe find it free while another thread frees what it holds.
+#[test]
+fn all_that_many_transactions_have_left_is_freed_in_parts() {
+    let (store, horizon) = store();
+    let snapshot = store.open();
+    for at in 1..=1000_u64 {
+        let mut txn = TxnVersions::default();
+        store.push(&mut txn, TABLE, &at.to_le_bytes(), value(b"v"), true);
+        commit(&store, txn, at, vec![ghost_of(&at.to_le_bytes())]);
+    }
+    horizon.store(900, Ordering::SeqCst);
+    store.close(&snapshot);
+    assert!(!store.needs_slot(TABLE, &900_u64.to_le_bytes()) && store.needs_slot(TABLE, &901_u64.to_le_bytes()));
+    let keys = |ghosts: Vec<Ghost>| ghosts.into_iter().map(|ghost| ghost.key).collect::<Vec<_>>();
+    let expected = |range: std::ops::RangeInclusive<u64>| range.map(|at| at.to_le_bytes().to_vec()).collect::<Vec<_>>();
+    assert_eq!(keys(store.collect_all().ghosts), expected(1..=900));
+    horizon.store(1000, Ordering::SeqCst);
+    assert_eq!(keys(store.collect_all().ghosts), expected(901..=1000));
+    assert_eq!(store.bytes(), 0);
+}
+
+#[test]
 fn pages_that_are_older_than_all_unseen_transactions_need_no_look() {
     let (store, horizon) = store();
     horizon.store(50, Ordering::SeqCst);

@@ -105,9 +105,9 @@ fn a_snapshot_shows_a_renamed_table_after_it_is_gone() {
     let before = db.snapshot().unwrap();
     db.change_tables(|tables| tables.rename("b", "c")).unwrap();
     assert_eq!(value(&db, "c").unwrap().as_deref(), Some(&b"b"[..]));
-    let old = before.open_table("b").unwrap();
+    let (old, new) = (before.open_table("b").unwrap(), db.open_table("c").unwrap());
     db.drop_table("c").unwrap();
-    for table in [old, before.open_table("b").unwrap()] {
+    for table in [old, new, before.open_table("b").unwrap()] {
         assert_eq!(before.get(&table, b"key").unwrap().as_deref(), Some(&b"b"[..]));
     }
     assert!(matches!(before.open_table("c"), Err(Error::NoSuchTable { .. })));

@@ -152,7 +152,8 @@ fn removing_what_was_deleted_stays_within_two_logs_that_cannot_be_recycled() {
 fn removing_a_range_that_a_snapshot_has_kept_stays_within_the_log() {
     const ROWS: u32 = 2_000;
     for logs in [1, 2] {
-        let options = Options { logs, snapshots: true, log_max_bytes: 16 << 20, ..tiny_log() };
+        let (log_max_bytes, version_bytes) = (16 << 20, Some(64 << 20));
+        let options = Options { logs, snapshots: true, log_max_bytes, version_bytes, ..tiny_log() };
         let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
         let table = db.create_table("t").unwrap();
         // Long keys make long fences, which are logged when a leaf goes.
@@ -234,4 +235,33 @@ fn deferred_frees_that_cannot_be_given_back_does_not_keep_one_log_full() {
 #[test]
 fn deferred_frees_that_cannot_be_given_back_does_not_keep_two_logs_full() {
     deferred_frees_that_cannot_be_given_back_does_not_keep_the_log_full(2);
+}
+
+/// What waits for a snapshot moves to the end of a log that is smaller than the distance at which
+/// it usually does.
+#[test]
+fn a_replaced_large_value_that_a_snapshot_shows_does_not_fill_a_small_log() {
+    let (log_segment_bytes, log_max_bytes) = (64 << 10, 256 << 10);
+    let options = Options {
+        snapshots: true,
+        log_segment_bytes,
+        log_max_bytes,
+        log_buffer_bytes: 64 << 10,
+        checkpoint_bytes: Some(64 << 10),
+        ..common::small()
+    };
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+    let table = db.create_table("t").unwrap();
+    let large = |byte| db.run(|txn| txn.put(&table, b"large", &[byte; 10_000])).unwrap();
+    large(1);
+    let snapshot = db.snapshot().unwrap();
+    large(2);
+    for number in 0..5_000_u32 {
+        db.run(|txn| txn.put(&table, &(number % 100).to_be_bytes(), &[3; 100])).unwrap();
+    }
+    assert_eq!(snapshot.get(&table, b"large").unwrap(), Some(vec![1; 10_000]));
+    drop(snapshot);
+    let check = db.check().unwrap();
+    assert!(check.is_ok(), "{check:?}");
+    db.close().unwrap();
 }

@@ -44,3 +44,50 @@ fn a_parent_is_given_back_after_its_children_in_all_logs() {
         assert!(gsn(tree.root) > gsn(child), "{log_partition}: {} {}", gsn(tree.root), gsn(child));
     }
 }
+
+/// A snapshot may stay open for long, while many transactions wait for it.
+#[test]
+fn a_transaction_that_waits_for_a_snapshot_keeps_no_memory_for_its_changes() {
+    let options = Options { snapshots: true, ..Options::small() };
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+    let table = db.create_table("t").unwrap();
+    db.run(|txn| txn.put(&table, b"large", &[1; 5000])).unwrap();
+    let snapshot = db.snapshot().unwrap();
+    db.run(|txn| {
+        (0..1000_u32).try_for_each(|key| txn.put(&table, &key.to_be_bytes(), &[2; 100]))?;
+        txn.put(&table, b"large", &[3; 5000])
+    })
+    .unwrap();
+    let deferred = &db.engine().deferred_frees;
+    let memory = |unfreed: &Unfreed| unfreed.log.memory();
+    assert_eq!(deferred.waiting.lock().list.iter().map(memory).collect::<Vec<_>>(), [0]);
+    drop(snapshot);
+    db.checkpoint().unwrap();
+    assert!(deferred.is_empty() && db.check().unwrap().is_ok());
+}
+
+/// Freeing some of many looks at few others.
+#[test]
+fn those_that_are_due_are_taken_in_the_order_of_their_commits() {
+    let options = Options { snapshots: true, ..Options::small() };
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+    let table = db.create_table("t").unwrap();
+    let put = |byte: u8| db.run(|txn| txn.put(&table, b"large", &[byte; 5000])).unwrap();
+    put(0);
+    let first = db.snapshot().unwrap();
+    (1..=20).for_each(put);
+    let second = db.snapshot().unwrap();
+    (21..=30).for_each(put);
+    let (engine, waiting) = (db.engine(), || db.engine().deferred_frees.waiting.lock().list.len());
+    assert_eq!(waiting(), 30);
+    assert!(!engine.freeing().free_due(8));
+    drop(first);
+    assert!(engine.freeing().free_due(8));
+    assert_eq!(waiting(), 22);
+    assert!(engine.freeing().free_due(8) && !engine.freeing().free_due(8));
+    assert_eq!(waiting(), 10);
+    drop(second);
+    db.checkpoint().unwrap();
+    assert_eq!(waiting(), 0);
+    assert!(db.check().unwrap().is_ok());
+}

@@ -1,0 +1,197 @@
+//! Answers questions of other processes about a database that this one has open.
+//!
+//! A thread waits at a local socket ([`LocalListener`]). A process that asks ([`ask`]) gets a line
+//! of greeting, sends a line with its question, and gets an answer: a line that says how it went,
+//! and text. One is served at a time, and one that does not send its question, or take its answer,
+//! within some seconds is left. Where the system refuses the socket, the database does without.
+//!
+//! The thread does not keep the database open while it waits. While it answers, the thread that
+//! closes the database, or drops the last handle, waits for it.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use duramen_io::{LocalListener, connect_locally};
+use duramen_sync::thread::{self, JoinHandle};
+use duramen_sync::{Arc, Mutex, References, Weak};
+
+use super::{metrics, table_list};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::snapshot::Snapshot;
+
+/// How long each side may take to greet, to send a question, and to take a part of an answer.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes of the longest question.
+const LONGEST: u64 = 64;
+
+/// What a process can be asked about the database that it has open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Question {
+    /// Its tables and counters: a line for each, with a name, a tab and a value.
+    Stats,
+    /// To read all records through a snapshot, which compares the checksums of all pages that are
+    /// not in memory: a text for people. It takes long if there are many.
+    Check,
+}
+
+impl Question {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stats => "stats",
+            Self::Check => "check",
+        }
+    }
+}
+
+/// The answer to a [`Question`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The process that has the database open.
+    pub process: u32,
+    /// Its answer.
+    pub text: String,
+    /// Whether it has found damage.
+    pub is_damaged: bool,
+}
+
+const GREETING: &str = "duramen 1";
+
+/// The first line of an answer.
+const FINE: &str = "fine";
+const DAMAGED: &str = "damaged";
+const FAILED: &str = "failed";
+
+/// Asks the process that has the database in the directory `home` open
+/// ([`crate::Options::answers_questions`]). Returns nothing if no process of the same user, or of
+/// the superuser, answers there.
+///
+/// # Errors
+/// [`Error::Io`] if the system or the other process fails; the process's own error is in the text.
+pub fn ask(home: &Path, question: Question) -> Result<Option<Answer>> {
+    let failed = |error: std::io::Error| Error::Io {
+        reason: format!("cannot ask the process that has {} open: {error}", home.display()),
+    };
+    let Some((stream, process)) = connect_locally(home).map_err(failed)? else { return Ok(None) };
+    stream.set_read_timeout(Some(SOCKET_TIMEOUT)).map_err(failed)?;
+    let (mut from, mut greeting, mut answer) = (BufReader::new(&stream), String::new(), String::new());
+    // Another process may be asking at this moment, or the one that listens has been stopped.
+    from.read_line(&mut greeting).map_err(failed)?;
+    let refused = |reason: &str| Err(Error::Io { reason: format!("process {process} {reason}") });
+    match greeting.trim_end() {
+        GREETING => {}
+        "" => return refused("has closed the database"),
+        _ => return refused("has another version of this program"),
+    }
+    writeln!(&stream, "{}", question.name()).map_err(failed)?;
+    stream.set_read_timeout(None).map_err(failed)?;
+    from.read_to_string(&mut answer).map_err(failed)?;
+    match answer.split_once('\n').unwrap_or_default() {
+        (outcome @ (FINE | DAMAGED), text) => {
+            Ok(Some(Answer { process, text: text.to_owned(), is_damaged: outcome == DAMAGED }))
+        }
+        (FAILED, text) => refused(&format!("answers: {}", text.trim_end())),
+        _ => refused("has not answered"),
+    }
+}
+
+/// The socket, and the thread that waits there.
+#[derive(Debug)]
+pub(super) struct Attendant {
+    listener: Arc<LocalListener>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Attendant {
+    /// Begins to answer questions about the database in the directory `home`; returns nothing if
+    /// the system permits no socket or no thread.
+    pub(super) fn start(home: &Path, engine: Weak<Engine>) -> Option<Self> {
+        let listener = Arc::new(LocalListener::bind(home).ok()?);
+        let waiting = Arc::clone(&listener);
+        let thread = thread::spawn("duramen-attendant", move || attend(&waiting, &engine)).ok()?;
+        Some(Self { listener, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Takes no more questions.
+    pub(super) fn close(&self) {
+        self.listener.close();
+    }
+
+    /// As [`Self::close`], and waits for the end of an answer, unless the calling thread gives it.
+    pub(super) fn stop(&self) {
+        self.close();
+        if let Some(thread) = self.thread.lock().take()
+            && !thread::is_current(&thread)
+        {
+            // A panic has ended the answer, and the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn attend(listener: &LocalListener, engine: &Weak<Engine>) {
+    while let Some(stream) = listener.accept() {
+        let Some(engine) = engine.upgrade() else { return };
+        // A process that goes away gets no answer.
+        let _ = serve(engine, &stream);
+    }
+}
+
+fn serve(engine: Arc<Engine>, stream: &UnixStream) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
+    stream.set_write_timeout(Some(SOCKET_TIMEOUT))?;
+    let (mut question, mut to, engine) = (String::new(), stream, References::new(engine));
+    writeln!(to, "{GREETING}")?;
+    BufReader::new(stream.take(LONGEST)).read_line(&mut question)?;
+    let answer = match question.as_str() {
+        "stats\n" => stats(&engine).map(|text| (FINE, text)),
+        "check\n" => check(&engine),
+        _ => return writeln!(to, "{FAILED}\nit does not know the question"),
+    };
+    match answer {
+        Ok((outcome, text)) => write!(to, "{outcome}\n{text}"),
+        Err(error) => write!(to, "{FAILED}\n{error}"),
+    }
+}
+
+fn stats(engine: &References<Engine>) -> Result<String> {
+    let mut text = format!("tables\t{}\n", table_list::names(engine.take())?.join(", "));
+    for (name, value) in metrics::of(engine).named() {
+        writeln!(text, "{name}\t{value}").expect("a string takes everything");
+    }
+    Ok(text)
+}
+
+fn check(engine: &References<Engine>) -> Result<(&'static str, String)> {
+    let snapshot = Snapshot::open(engine.take())?;
+    let (names, mut records, mut problems) = (snapshot.list()?, 0_u64, String::new());
+    for name in &names {
+        let table = snapshot.open_table(name)?;
+        let mut cursor = snapshot.cursor(&table, ..);
+        let read = loop {
+            match cursor.next() {
+                Ok(Some(_)) => {
+                    records += 1;
+                    if records.is_multiple_of(1024) {
+                        engine.health.check()?;
+                    }
+                }
+                end => break end.map(drop),
+            }
+        };
+        match read {
+            Err(error @ Error::Corrupt { .. }) => {
+                writeln!(problems, "problem: table `{name}`: {error}").expect("a string takes everything");
+            }
+            read => read?,
+        }
+    }
+    let outcome = if problems.is_empty() { FINE } else { DAMAGED };
+    Ok((outcome, format!("read through a snapshot: {} tables, {records} records\n{problems}", names.len())))
+}

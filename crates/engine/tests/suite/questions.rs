@@ -1,0 +1,113 @@
+//! Another process can ask about a database that is open. Here it is this process itself.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use duramen::inspect::{Answer, Question, ask};
+use duramen::{Db, Error, Options};
+
+use crate::common::small;
+
+fn stats(home: &Path) -> Option<Answer> {
+    ask(home, Question::Stats).unwrap()
+}
+
+#[test]
+fn an_open_database_tells_its_counters_until_it_is_closed() {
+    let home = tempfile::tempdir().unwrap();
+    assert!(stats(home.path()).is_none());
+    let db = Db::open(home.path(), small()).unwrap();
+    let table = db.create_table("accounts").unwrap();
+    for round in 0..3 {
+        db.run(|txn| txn.put(&table, b"key", b"value")).unwrap();
+        let Answer { process, text, is_damaged, .. } = stats(home.path()).unwrap();
+        assert!(process == std::process::id() && !is_damaged);
+        let commits = db.metrics().commits;
+        assert!(text.starts_with("tables\taccounts\n") && text.contains(&format!("\ncommits\t{commits}\n")), "{text}");
+        assert!(commits > round);
+    }
+    // A second opener is refused, and what it has tried does no harm.
+    assert!(matches!(Db::open(home.path(), small()), Err(Error::AlreadyOpen { .. })));
+    assert!(stats(home.path()).is_some());
+    db.close().unwrap();
+    assert!(stats(home.path()).is_none());
+
+    let again = Db::open(home.path(), small()).unwrap();
+    assert!(stats(home.path()).is_some());
+    // Without a close.
+    drop(again);
+    assert!(stats(home.path()).is_none());
+    let silent = Db::open(home.path(), Options { answers_questions: false, ..small() }).unwrap();
+    assert!(stats(home.path()).is_none());
+    silent.close().unwrap();
+}
+
+#[test]
+fn a_check_reads_a_snapshot_while_transactions_write() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), Options { snapshots: true, ..small() }).unwrap();
+    let (one, two) = (db.create_table("one").unwrap(), db.create_table("two").unwrap());
+    db.run(|txn| (0..2_000_u32).try_for_each(|key| txn.put(&one, &key.to_be_bytes(), &[1; 100]))).unwrap();
+    let mut writing = db.begin();
+    writing.put(&two, b"key", &[2; 20_000]).unwrap();
+    let answer = ask(home.path(), Question::Check).unwrap().unwrap();
+    assert_eq!((answer.is_damaged, &answer.text[..]), (false, "read through a snapshot: 2 tables, 2000 records\n"));
+    writing.commit().unwrap();
+    let answer = ask(home.path(), Question::Check).unwrap().unwrap();
+    assert!(answer.text.ends_with("2001 records\n"), "{answer:?}");
+    db.close().unwrap();
+
+    let db = Db::open(home.path(), small()).unwrap();
+    let refused = ask(home.path(), Question::Check).unwrap_err().to_string();
+    assert!(refused.contains("snapshots"), "{refused}");
+    db.close().unwrap();
+}
+
+#[test]
+fn a_check_finds_a_damaged_page() {
+    let home = tempfile::tempdir().unwrap();
+    let options = Options { snapshots: true, ..small() };
+    let db = Db::open(home.path(), options.clone()).unwrap();
+    let table = db.create_table("t").unwrap();
+    db.run(|txn| (0..5_000_u32).try_for_each(|key| txn.put(&table, &key.to_be_bytes(), &[7; 100]))).unwrap();
+    db.close().unwrap();
+    let data = home.path().join("data");
+    let mut bytes = std::fs::read(&data).unwrap();
+    let leaf = (0..bytes.len() / 8192).rfind(|page| bytes[page * 8192 + 4096] == 7).unwrap();
+    bytes[leaf * 8192 + 4096] = 8;
+    std::fs::write(&data, bytes).unwrap();
+    let db = Db::open(home.path(), options).unwrap();
+    let answer = ask(home.path(), Question::Check).unwrap().unwrap();
+    assert!(answer.is_damaged && answer.text.contains("problem: table `t`"), "{answer:?}");
+    drop(db);
+}
+
+/// The thread that answers may be the last one with a handle, and a process that asks may stop in
+/// the middle.
+#[test]
+fn nothing_keeps_a_database_open_that_is_asked() {
+    let home = tempfile::tempdir().unwrap();
+    for round in 0..20 {
+        let db = Db::open(home.path(), small()).unwrap();
+        let (began, begins) = mpsc::channel();
+        let path = home.path().to_owned();
+        let asking = std::thread::spawn(move || {
+            began.send(()).unwrap();
+            (0..5).map(|_| ask(&path, Question::Stats)).collect::<Vec<_>>()
+        });
+        begins.recv().unwrap();
+        // It sends nothing.
+        let idle = duramen_io::connect_locally(home.path()).unwrap();
+        std::thread::sleep(Duration::from_micros(50 * round));
+        drop(idle);
+        if round % 2 == 0 {
+            db.close().unwrap();
+        } else {
+            drop(db);
+        }
+        for answer in asking.join().unwrap() {
+            assert!(answer.is_err() || answer.is_ok_and(|answer| answer.is_none_or(|answer| !answer.is_damaged)));
+        }
+    }
+}
