@@ -54,6 +54,7 @@ pub const EXPERIMENTS: &[&dyn Experiment] = &[
     &simulated::n_distributed::Stragglers,
     &simulated::n_distributed::OffCore,
     &simulated::n_distributed::Allocation,
+    &simulated::s1_snapshots::Snapshots,
     &n9_recovery::Recovery,
     &nvram::Recovery(World::Native),
     &nvram::Recovery(World::Simulated),

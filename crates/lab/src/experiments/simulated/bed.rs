@@ -12,10 +12,12 @@ use duramen_io::{DelayDisk, SimDisk};
 use duramen_machine::threads::usage;
 use duramen_machine::{Breakdown, Plan, Report, Schedule};
 use duramen_sync::Arc;
+use duramen_sync::atomic::{AtomicBool, Ordering};
+use duramen_sync::thread::{JoinHandle, spawn};
 use duramen_workloads::{Limit, Request, RunOptions, Workload, run};
 
 use crate::error::{Error, Result};
-use crate::experiments::simulated::setup::{Bench, Device, Point, Setup};
+use crate::experiments::simulated::setup::{Bench, Device, Point, Setup, Snapshots};
 use crate::simulation::{self, finished, plan};
 use crate::with_work::WithWork;
 
@@ -59,6 +61,7 @@ impl Bench {
                 }),
             },
             lock_inheritance: setup.inheritance,
+            snapshots: setup.snapshots != Snapshots::Off,
             pool_bytes: 48 << 20,
             log_segment_bytes: 8 << 20,
             ..Options::default()
@@ -103,9 +106,12 @@ impl Bench {
             disk.set_latency(setup.latency());
             run(&db, &*workload, &options(bench.time.mul_f64(0.3), 1), &mut |_| {})?;
             let (before, drains) = (usage(), db.metrics().log.drains);
+            let scans = (setup.snapshots == Snapshots::Scanned).then(|| Scans::start(&db));
             let report = run(&db, &*workload, &options(bench.time, 2), &mut |_| {})?;
+            let scanned = scans.map(Scans::finish).transpose()?.unwrap_or_default();
             let (after, drains) = (usage(), db.metrics().log.drains - drains);
             disk.set_latency(Duration::ZERO);
+            let db_too_old = db.metrics().snapshots_too_old;
             let audit = workload.audit(&db)?;
             if !audit.is_ok() {
                 return Err(Error::Audit(audit.to_string()));
@@ -122,10 +128,57 @@ impl Bench {
                 committed: report.committed,
                 off_core: after.off_core - before.off_core,
                 drains,
+                scans: (scanned, db_too_old),
             })
         });
         Ok(finished(self.machine.name, &report.outcome)?.clone())
     }
+}
+
+/// A thread that reads the whole database through one snapshot after another.
+struct Scans {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<duramen::Result<u64>>,
+}
+
+impl Scans {
+    fn start(db: &Db) -> Self {
+        let (db, is_over) = (db.clone(), Arc::new(AtomicBool::new(false)));
+        let stop = Arc::clone(&is_over);
+        let thread = spawn("scan", move || {
+            let mut whole = 0;
+            while !stop.load(Ordering::Relaxed) {
+                match scan(&db, &stop) {
+                    Err(duramen::Error::SnapshotTooOld { .. }) => {}
+                    scanned => whole += u64::from(scanned?),
+                }
+            }
+            Ok(whole)
+        });
+        Self { is_over, thread: thread.expect("the machine has a thread to give") }
+    }
+
+    /// Ends the thread; returns how often it has read everything.
+    fn finish(self) -> Result<u64> {
+        self.is_over.store(true, Ordering::Relaxed);
+        Ok(self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
+    }
+}
+
+/// Reads everything through a snapshot; returns false if it is over before.
+fn scan(db: &Db, is_over: &AtomicBool) -> duramen::Result<bool> {
+    let snapshot = db.snapshot()?;
+    for name in snapshot.list()? {
+        let table = snapshot.open_table(&name)?;
+        let (mut cursor, mut rows) = (snapshot.cursor(&table, ..), 0_u32);
+        while cursor.next()?.is_some() {
+            rows += 1;
+            if rows.is_multiple_of(64) && is_over.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 fn spent(before: &Breakdown, after: &Breakdown) -> Breakdown {

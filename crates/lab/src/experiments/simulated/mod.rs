@@ -20,5 +20,6 @@ mod curves;
 mod engine;
 mod machines;
 pub(super) mod n_distributed;
+pub(super) mod s1_snapshots;
 #[cfg_attr(not(duramen_machine), allow(dead_code, reason = "read by the machine build"))]
 mod setup;

@@ -43,6 +43,19 @@ pub(crate) struct Setup {
     pub(crate) logs: (u16, Partition),
     /// Speculative lock inheritance.
     pub(crate) inheritance: bool,
+    /// What there is of snapshots.
+    pub(crate) snapshots: Snapshots,
+}
+
+/// What there is of snapshots while the transactions run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Snapshots {
+    /// The database does not have them.
+    Off,
+    /// None is open.
+    Unused,
+    /// A thread reads the whole database through one snapshot after another.
+    Scanned,
 }
 
 /// Where the end of a log is.
@@ -63,7 +76,15 @@ impl Setup {
         latency: Duration,
     ) -> Self {
         let device = Device::Files(latency);
-        Self { name, commit, insert, device, logs: (1, Partition::Transaction), inheritance: true }
+        Self {
+            name,
+            commit,
+            insert,
+            device,
+            logs: (1, Partition::Transaction),
+            inheritance: true,
+            snapshots: Snapshots::Off,
+        }
     }
 
     /// Returns what a durable write of the log takes.
@@ -88,4 +109,6 @@ pub(crate) struct Point {
     pub(crate) committed: u64,
     pub(crate) off_core: u64,
     pub(crate) drains: u64,
+    /// Whole scans through snapshots, and snapshots that were ended before.
+    pub(crate) scans: (u64, u64),
 }
