@@ -15,6 +15,11 @@ pub struct Backoff {
 impl Backoff {
     /// After this number of rounds of `2^step` pauses each wait is a yield.
     const SPIN_STEPS: u32 = 6;
+    /// After this number of waits, which is some hundredths of a second, each one is a sleep: the
+    /// awaited thread waits for something itself, perhaps for a device that hangs.
+    const YIELDS: u32 = 1 << 20;
+    /// How long a sleep is.
+    const SLEEP: Duration = Duration::from_micros(50);
 
     /// Starts a fresh wait.
     pub const fn new() -> Self {
@@ -23,10 +28,10 @@ impl Backoff {
 
     /// Waits a little; longer each time.
     pub fn snooze(&mut self) {
-        if cfg!(duramen_loom) || self.step > Self::SPIN_STEPS {
-            thread::yield_now();
-        } else {
-            pause(1 << self.step);
+        match self.step {
+            Self::YIELDS.. if !cfg!(duramen_loom) => thread::sleep(Self::SLEEP),
+            0..=Self::SPIN_STEPS if !cfg!(duramen_loom) => pause(1 << self.step),
+            _ => thread::yield_now(),
         }
         self.step = self.step.saturating_add(1);
     }
@@ -39,7 +44,7 @@ impl Backoff {
         if cfg!(duramen_loom) || self.step < LONG {
             self.snooze();
         } else {
-            thread::sleep(Duration::from_micros(50));
+            thread::sleep(Self::SLEEP);
         }
     }
 
