@@ -40,7 +40,7 @@ use crate::scheme::{LogService, StorageScheme};
 use crate::storage::catalog::Handles;
 use crate::storage::store::Store;
 use crate::txn_state::context_pool::{Context, ContextPool};
-use crate::txn_state::deferred_free::{DeferredFrees, Freeing, MOVED_AFTER, MOVED_WHEN_FULL};
+use crate::txn_state::deferred_free::{DeferredFrees, Freeing};
 use crate::txn_state::log::{Missing, TxnLog};
 use crate::txn_state::purging::Purging;
 use crate::txn_state::table::TxnTable;
@@ -228,7 +228,7 @@ impl Engine {
             self.locks.release_all(&mut context.locks);
             self.contexts.recycle(context, &self.locks);
         }
-        self.freeing().retry_deferred_frees(MOVED_AFTER);
+        self.freeing().retry_deferred_frees();
     }
 
     fn full_log<'e>(&'e self, log: &'e dyn LogService) -> FullLog<'e> {
@@ -296,7 +296,7 @@ impl Maintenance for Engine {
     }
 
     fn free_log_of_deferred_frees(&self) {
-        self.freeing().retry_deferred_frees(MOVED_WHEN_FULL);
+        self.freeing().free_full_log();
     }
 }
 

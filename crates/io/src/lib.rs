@@ -72,7 +72,7 @@ pub use count::CountingDisk;
 pub use delay::DelayDisk;
 pub use disk::{Disk, DiskCounters, DiskError, DiskLock, File, OpenMode, Result};
 pub use huge_pages::{HUGE_PAGE, collapse_to_huge_pages, prefer_huge_pages};
-pub use local_socket::{LocalListener, connect_locally};
+pub use local_socket::{LocalListener, connect_locally, is_left};
 pub use memory::MemoryDisk;
 pub use real::{Backend, RealDisk, RealDiskOptions};
 pub use sim::{CrashChoice, Fault, Pace, SimDisk};

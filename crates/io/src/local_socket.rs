@@ -3,19 +3,27 @@
 //! Its name is in the system's own name space (an abstract socket, `unix(7)`), and made of the
 //! directory's device and inode number. So there is no file that a killed process could leave
 //! behind, and no limit on the length of the directory's path. Such names have no permissions: each
-//! side asks the system for the user of the other one, and talks only to itself and to the
-//! superuser.
+//! side asks the system for the user of the other one. A listener talks to its own user and to the
+//! superuser. A process that connects talks to these, and to the owner of the directory, and waits
+//! for nobody.
 
 use std::io::{Error, ErrorKind, Result};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
+use std::time::Duration;
+
+use duramen_sync::atomic::{AtomicBool, Ordering};
+use duramen_sync::thread;
 
 /// Waits for other processes.
 #[derive(Debug)]
-pub struct LocalListener(UnixListener);
+pub struct LocalListener {
+    listener: UnixListener,
+    is_closed: AtomicBool,
+}
 
 impl LocalListener {
     /// Listens for processes that connect to `directory`.
@@ -23,48 +31,99 @@ impl LocalListener {
     /// # Errors
     /// Those of the system; [`ErrorKind::AddrInUse`] if another process listens there.
     pub fn bind(directory: &Path) -> Result<Self> {
-        Ok(Self(UnixListener::bind_addr(&address(directory)?)?))
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(directory)?)?)?;
+        Ok(Self { listener, is_closed: AtomicBool::new(false) })
     }
 
-    /// Waits for the next process of the same user; returns nothing after [`Self::close`].
+    /// Waits for the next process that is trusted; returns nothing after [`Self::close`].
     pub fn accept(&self) -> Option<UnixStream> {
         loop {
-            match self.0.accept() {
+            let accepted = self.listener.accept();
+            if self.is_closed() {
+                return None;
+            }
+            match accepted {
                 Ok((stream, _)) if peer(stream.as_fd()).is_ok_and(|peer| is_trusted(peer.uid)) => return Some(stream),
-                Err(error)
-                    if error.kind() != ErrorKind::Interrupted && error.kind() != ErrorKind::ConnectionAborted =>
-                {
-                    return None;
-                }
-                _ => {}
+                Ok(_) => {}
+                // It may have too many files open for a while.
+                Err(_) => thread::sleep(Duration::from_millis(100)),
             }
         }
     }
 
-    /// Makes [`Self::accept`] return, in whatever thread.
+    /// Returns whether [`Self::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Makes [`Self::accept`] return, in whatever thread. Processes that have connected find the
+    /// connection closed when the listener is dropped.
     pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
         // SAFETY: the descriptor is open. A failure means that nobody can connect either.
-        unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RDWR) };
+        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
 
 /// Connects to the process that listens for `directory`; returns its number, too. Returns nothing
-/// if there is none, or if it is not trusted.
+/// if there is none, if it is not trusted, or if more processes wait for it than it can take.
 ///
 /// # Errors
 /// Those of the system.
 pub fn connect_locally(directory: &Path) -> Result<Option<(UnixStream, u32)>> {
-    let stream = match UnixStream::connect_addr(&address(directory)?) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
-        connected => connected?,
-    };
+    let owner = std::fs::metadata(directory)?.uid();
+    let Some(stream) = connect(name(directory)?.as_bytes())? else { return Ok(None) };
     let peer = peer(stream.as_fd())?;
-    Ok(is_trusted(peer.uid).then_some((stream, peer.pid.cast_unsigned())))
+    let is_trusted = is_trusted(peer.uid) || peer.uid == owner;
+    Ok(is_trusted.then_some((stream, peer.pid.cast_unsigned())))
 }
 
-fn address(directory: &Path) -> Result<SocketAddr> {
+/// Returns whether the other side has closed the connection.
+pub fn is_left(stream: &UnixStream) -> bool {
+    let mut byte = 0_u8;
+    let to = std::ptr::from_mut(&mut byte).cast();
+    // SAFETY: the descriptor is open, and `to` is one writable byte.
+    let count = unsafe { libc::recv(stream.as_raw_fd(), to, 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
+    count == 0 || count < 0 && Error::last_os_error().kind() != ErrorKind::WouldBlock
+}
+
+/// Returns the name of a directory's socket.
+fn name(directory: &Path) -> Result<String> {
     let found = std::fs::metadata(directory)?;
-    SocketAddr::from_abstract_name(format!("duramen:{:x}:{:x}", found.dev(), found.ino()))
+    Ok(format!("duramen:{:x}:{:x}", found.dev(), found.ino()))
+}
+
+/// Connects to an abstract name, without waiting for a place in the listener's queue.
+fn connect(name: &[u8]) -> Result<Option<UnixStream>> {
+    // SAFETY: all zeros are an address, although not one to connect to.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // An abstract name begins behind a zero.
+    assert!(name.len() < address.sun_path.len(), "two numbers are short");
+    for (to, byte) in address.sun_path[1..].iter_mut().zip(name) {
+        *to = *byte as libc::c_char;
+    }
+    let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the call takes numbers only.
+    let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    if socket < 0 {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new, and nobody else closes it.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let from = std::ptr::from_ref(&address).cast();
+    // SAFETY: the descriptor is open, and `from` is an address of at least `len` bytes.
+    if unsafe { libc::connect(socket.as_raw_fd(), from, len as libc::socklen_t) } != 0 {
+        let error = Error::last_os_error();
+        return match error.kind() {
+            ErrorKind::ConnectionRefused | ErrorKind::WouldBlock => Ok(None),
+            _ => Err(error),
+        };
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(Some(stream))
 }
 
 /// Returns the credentials that the other process had when it connected, or began to listen.
@@ -117,8 +176,15 @@ mod tests {
                 assert_eq!(read, "abc");
             }
             assert!(connect_locally(other.path()).unwrap().is_none());
+            let (stream, _) = connect_locally(home.path()).unwrap().unwrap();
+            assert!(!is_left(&stream));
+            (&stream).write_all(b"abc").unwrap();
+            (&stream).read_exact(&mut [0; 3]).unwrap();
+            while !is_left(&stream) {
+                std::thread::yield_now();
+            }
             listener.close();
-            assert_eq!(served.join().unwrap(), 2);
+            assert_eq!(served.join().unwrap(), 3);
         });
         assert!(connect_locally(home.path()).unwrap().is_none());
         drop(listener);

@@ -152,8 +152,15 @@ fn load_into(db: &Db, file: &Path, in_bulk: bool, bar: &mut Bar) -> Result<Total
     }
 }
 
-/// Puts records into a table, in one transaction.
+/// Puts records into a table, in one transaction, or in several if one has no space.
 fn put(db: &Db, table: &Table, records: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-    let put = |txn: &mut duramen::Txn| records.iter().try_for_each(|(key, value)| txn.put(table, key, value));
-    Ok(db.run(put)?)
+    let all = |txn: &mut duramen::Txn| records.iter().try_for_each(|(key, value)| txn.put(table, key, value));
+    match db.run(all) {
+        Err(Error::Full { .. }) if records.len() > 1 => {
+            let (first, rest) = records.split_at(records.len() / 2);
+            put(db, table, first)?;
+            put(db, table, rest)
+        }
+        done => Ok(done?),
+    }
 }

@@ -10,11 +10,12 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use duramen_io::{LocalListener, connect_locally};
+use duramen_io::{LocalListener, connect_locally, is_left};
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Mutex, References, Weak};
 
@@ -78,7 +79,8 @@ pub fn ask(home: &Path, question: Question) -> Result<Option<Answer>> {
     let failed = |error: std::io::Error| Error::Io {
         reason: format!("cannot ask the process that has {} open: {error}", home.display()),
     };
-    let Some((stream, process)) = connect_locally(home).map_err(failed)? else { return Ok(None) };
+    // Where a process may have no such sockets, it finds none either.
+    let Ok(Some((stream, process))) = connect_locally(home) else { return Ok(None) };
     stream.set_read_timeout(Some(SOCKET_TIMEOUT)).map_err(failed)?;
     let (mut from, mut greeting, mut answer) = (BufReader::new(&stream), String::new(), String::new());
     // Another process may be asking at this moment, or the one that listens has been stopped.
@@ -104,42 +106,76 @@ pub fn ask(home: &Path, question: Question) -> Result<Option<Answer>> {
 /// The socket, and the thread that waits there.
 #[derive(Debug)]
 pub(super) struct Attendant {
-    listener: Arc<LocalListener>,
+    desk: Arc<Desk>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the thread works with.
+#[derive(Debug)]
+struct Desk {
+    listener: LocalListener,
+    /// The connection with the process that is served.
+    served: Mutex<Option<UnixStream>>,
+}
+
+impl Desk {
+    fn close(&self) {
+        self.listener.close();
+        if let Some(stream) = &*self.served.lock() {
+            // It may be gone already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 impl Attendant {
     /// Begins to answer questions about the database in the directory `home`; returns nothing if
     /// the system permits no socket or no thread.
     pub(super) fn start(home: &Path, engine: Weak<Engine>) -> Option<Self> {
-        let listener = Arc::new(LocalListener::bind(home).ok()?);
-        let waiting = Arc::clone(&listener);
+        let desk = Arc::new(Desk { listener: LocalListener::bind(home).ok()?, served: Mutex::default() });
+        let waiting = Arc::clone(&desk);
         let thread = thread::spawn("duramen-attendant", move || attend(&waiting, &engine)).ok()?;
-        Some(Self { listener, thread: Mutex::new(Some(thread)) })
+        Some(Self { desk, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Takes no more questions.
+    /// Breaks off an answer, and takes no more questions.
     pub(super) fn close(&self) {
-        self.listener.close();
+        self.desk.close();
     }
 
-    /// As [`Self::close`], and waits for the end of an answer, unless the calling thread gives it.
+    /// As [`Self::close`], and waits for the end of the thread, unless it is the calling one.
     pub(super) fn stop(&self) {
         self.close();
         if let Some(thread) = self.thread.lock().take()
             && !thread::is_current(&thread)
         {
-            // A panic has ended the answer, and the thread.
+            // A panic has ended the thread before.
             let _ = thread.join();
         }
     }
 }
 
-fn attend(listener: &LocalListener, engine: &Weak<Engine>) {
-    while let Some(stream) = listener.accept() {
+/// Closes the desk when the thread ends, however it does: then nobody waits there.
+struct Closing<'d>(&'d Desk);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn attend(desk: &Desk, engine: &Weak<Engine>) {
+    let _closing = Closing(desk);
+    while let Some(stream) = desk.listener.accept() {
         let Some(engine) = engine.upgrade() else { return };
+        *desk.served.lock() = stream.try_clone().ok();
+        // Whoever closes the desk sets this, and then looks for the stream.
+        if desk.listener.is_closed() {
+            return;
+        }
         // A process that goes away gets no answer.
         let _ = serve(engine, &stream);
+        *desk.served.lock() = None;
     }
 }
 
@@ -151,7 +187,7 @@ fn serve(engine: Arc<Engine>, stream: &UnixStream) -> std::io::Result<()> {
     BufReader::new(stream.take(LONGEST)).read_line(&mut question)?;
     let answer = match question.as_str() {
         "stats\n" => stats(&engine).map(|text| (FINE, text)),
-        "check\n" => check(&engine),
+        "check\n" => check(&engine, stream),
         _ => return writeln!(to, "{FAILED}\nit does not know the question"),
     };
     match answer {
@@ -168,7 +204,7 @@ fn stats(engine: &References<Engine>) -> Result<String> {
     Ok(text)
 }
 
-fn check(engine: &References<Engine>) -> Result<(&'static str, String)> {
+fn check(engine: &References<Engine>, asker: &UnixStream) -> Result<(&'static str, String)> {
     let snapshot = Snapshot::open(engine.take())?;
     let (names, mut records, mut problems) = (snapshot.list()?, 0_u64, String::new());
     for name in &names {
@@ -180,6 +216,9 @@ fn check(engine: &References<Engine>) -> Result<(&'static str, String)> {
                     records += 1;
                     if records.is_multiple_of(1024) {
                         engine.health.check()?;
+                        if is_left(asker) {
+                            return Err(Error::Io { reason: "the process that asked has gone".to_owned() });
+                        }
                     }
                 }
                 end => break end.map(drop),

@@ -37,8 +37,9 @@ pub struct Db(Arc<Opened>);
 /// Stops the background threads when the last handle is dropped.
 #[derive(Debug)]
 struct Opened {
-    engine: References<Engine>,
+    /// Gives its name back before the database can be opened again.
     attendant: OnceLock<Attendant>,
+    engine: References<Engine>,
 }
 
 impl Drop for Opened {

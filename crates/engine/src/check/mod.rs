@@ -45,9 +45,9 @@ pub struct CheckReport {
     pub pages: u64,
     /// Records of all tables. Deleted ones and those of the catalog are not counted.
     pub records: u64,
-    /// Deleted records of all tables that still occupy space. They are removed soon after no
-    /// transaction and no snapshot needs them; those that a crash leaves, when their space is
-    /// needed.
+    /// Deleted records of all tables that still occupy space. They are removed by later
+    /// deletions and checkpoints when no transaction and no snapshot needs them any more, or when
+    /// their space is needed.
     pub ghosts: u64,
     /// Pages within the present length of the data file that the allocation bitmaps do not mark as
     /// used.

@@ -296,6 +296,7 @@ fn ghosts(log: &TxnLog) -> Vec<Ghost> {
 /// space in the leaf, and those that other transactions have locked until this thread, or a
 /// checkpoint, finds them unlocked.
 fn clear_away(engine: &Engine, context: &mut Context, ghosts: &[Ghost], frees: Vec<DeferredFree>) {
+    engine.deferred_frees.note_dropped(&frees);
     if !ghosts.is_empty() {
         let due = engine.versions.collect(2 * ghosts.len());
         if !due.ghosts.is_empty() {

@@ -133,10 +133,10 @@ impl Drop for Taken<'_> {
 
 /// Deferred frees that wait for snapshots are logged again when they are this far behind the end of
 /// the log, in bytes.
-pub(crate) const MOVED_AFTER: u64 = 256 << 10;
+const MOVED_AFTER: u64 = 256 << 10;
 
 /// The same when the log is full, and may be smaller than that.
-pub(crate) const MOVED_WHEN_FULL: u64 = 4 << 10;
+const MOVED_WHEN_FULL: u64 = 4 << 10;
 
 /// The pages freed so far.
 #[derive(Debug, Default)]
@@ -217,7 +217,7 @@ impl Freeing<'_> {
         }
         if self.is_due(at) {
             // It may have become due before it was there to be found.
-            self.retry_deferred_frees(MOVED_AFTER);
+            self.retry_deferred_frees();
         }
     }
 
@@ -242,10 +242,27 @@ impl Freeing<'_> {
     }
 
     /// Tries again the frees that [`Self::free_and_end`] has postponed, and carries out all those
-    /// that no snapshot needs any more. The others move to the end of the log if they are more than
-    /// `behind` bytes away from it, so that they do not keep it.
-    pub(crate) fn retry_deferred_frees(&self, behind: u64) {
+    /// that no snapshot needs any more. The others move to the end of the log, so that they do not
+    /// keep it.
+    pub(crate) fn retry_deferred_frees(&self) {
         self.free_all_due();
+        self.move_up(MOVED_AFTER);
+    }
+
+    /// As [`Self::retry_deferred_frees`], for a log that is full: it may be small. What waits
+    /// behind another transaction does not move, because that would free nothing.
+    pub(crate) fn free_full_log(&self) {
+        self.free_all_due();
+        let oldest = self.txns.least_first();
+        let is_oldest = |unfreed: &Unfreed| Some(unfreed.log.first()) == oldest;
+        if self.deferred.waiting.lock().list.iter().any(is_oldest) {
+            self.move_up(MOVED_WHEN_FULL);
+        }
+    }
+
+    /// Logs those that wait again, if they are more than `behind` bytes away from the end of the
+    /// log.
+    fn move_up(&self, behind: u64) {
         let end = self.store.scheme.latest().get();
         for Unfreed { log, frees, .. } in &mut self.deferred.waiting.lock().list {
             if log.first().get() + behind < end {

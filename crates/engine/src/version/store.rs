@@ -34,6 +34,10 @@ const LIMIT_BYTES: u64 = 1 << 20;
 /// A transaction keeps no more bytes than this to itself.
 const MOST_KEPT: usize = if cfg!(duramen_loom) { 100 } else { 16 << 10 };
 
+/// Ghosts that are locked and that a stripe keeps in mind. Further ones stay until their space is
+/// needed.
+const MOST_LOCKED: usize = 256;
+
 /// Ghosts that were locked and that a commit tries to purge again, at least.
 const TRIED_AGAIN: usize = 2;
 
@@ -147,19 +151,23 @@ impl Stripe {
         }
     }
 
-    /// Takes the versions of the first transactions, a few, as far as no snapshot shows less than
-    /// the commits up to `until`.
-    fn take_reclaimable(&mut self, until: Gsn) -> Vec<Versions> {
+    /// Takes the first transactions, a few, as far as no snapshot shows less than the commits up to
+    /// `until`.
+    fn take_reclaimable(&mut self, until: Gsn) -> Vec<Retired> {
         let is_reclaimable = |retired: &&Retired| retired.cleanup.at <= until;
         let count = self.queue.iter().take(FREED_AT_ONCE).take_while(is_reclaimable).count();
-        let mut taken = Vec::with_capacity(count);
-        for Retired { versions, cleanup } in self.queue.drain(..count) {
-            taken.push(versions);
-            self.ghosts.extend(cleanup.ghosts);
-            self.has_frees |= cleanup.has_frees;
-        }
+        let taken = self.queue.drain(..count).collect();
         self.swept = self.swept.min(self.queue.len());
         taken
+    }
+
+    /// Notes what a transaction has left whose versions are dropped.
+    fn note_dropped(&mut self, Retired { versions, cleanup }: Retired) {
+        if self.spare.len() < SPARE {
+            self.spare.extend(versions.writer);
+        }
+        self.ghosts.extend(cleanup.ghosts);
+        self.has_frees |= cleanup.has_frees;
     }
 
     /// Takes what has become possible, with up to `most` ghosts and a few that were locked.
@@ -539,13 +547,13 @@ impl VersionStore {
     /// snapshot needs it. Returns whether there may be more.
     fn free_some(&self, stripe: &Mutex<Stripe>, until: Gsn) -> bool {
         let mut freed = stripe.lock().take_reclaimable(until);
-        for versions in &mut freed {
-            self.drop_versions(versions);
+        for retired in &mut freed {
+            self.drop_versions(&mut retired.versions);
         }
         let has_more = freed.len() == FREED_AT_ONCE;
+        // The ghosts come now, because nodes keep them from being purged.
         let mut stripe = stripe.lock();
-        let kept = SPARE.saturating_sub(stripe.spare.len());
-        stripe.spare.extend(freed.into_iter().filter_map(|versions| versions.writer).take(kept));
+        freed.into_iter().for_each(|retired| stripe.note_dropped(retired));
         has_more
     }
 
@@ -554,9 +562,15 @@ impl VersionStore {
         self.retired.own().1.lock().ghosts.extend(ghosts);
     }
 
-    /// Keeps ghosts for another time that other transactions have locks on.
+    /// Keeps ghosts for another time that other transactions have locks on, unless there are many
+    /// already.
     pub(crate) fn postpone_locked(&self, ghosts: impl IntoIterator<Item = Ghost>) {
-        self.retired.own().1.lock().locked.extend(ghosts);
+        let mut stripe = self.retired.own().1.lock();
+        for ghost in ghosts {
+            if stripe.locked.len() < MOST_LOCKED && !stripe.locked.contains(&ghost) {
+                stripe.locked.push_back(ghost);
+            }
+        }
     }
 
     /// Notes that there are more deferred frees to be carried out.

@@ -138,7 +138,7 @@ impl Bench {
 /// A thread that reads the whole database through one snapshot after another.
 struct Scans {
     is_over: Arc<AtomicBool>,
-    thread: JoinHandle<duramen::Result<u64>>,
+    thread: Option<JoinHandle<duramen::Result<u64>>>,
 }
 
 impl Scans {
@@ -155,13 +155,20 @@ impl Scans {
             }
             Ok(whole)
         });
-        Self { is_over, thread: thread.expect("the machine has a thread to give") }
+        Self { is_over, thread: Some(thread.expect("the machine has a thread to give")) }
     }
 
     /// Ends the thread; returns how often it has read everything.
-    fn finish(self) -> Result<u64> {
+    fn finish(mut self) -> Result<u64> {
         self.is_over.store(true, Ordering::Relaxed);
-        Ok(self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
+        let thread = self.thread.take().expect("it is finished once");
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
+    }
+}
+
+impl Drop for Scans {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 }
 
