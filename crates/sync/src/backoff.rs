@@ -15,8 +15,8 @@ pub struct Backoff {
 impl Backoff {
     /// After this number of rounds of `2^step` pauses each wait is a yield.
     const SPIN_STEPS: u32 = 6;
-    /// After this number of waits, which is some tenths of a second, each one is a sleep: the awaited
-    /// thread waits for something itself, perhaps for a device that hangs.
+    /// After this number of waits, which is some tenths of a second, each one is a sleep: the
+    /// awaited thread waits for something itself, perhaps for a device that hangs.
     const YIELDS: u32 = 1 << 20;
     /// How long a sleep is.
     const SLEEP: Duration = Duration::from_micros(50);
