@@ -88,7 +88,7 @@
 //! | `open` | opening or creating a database |
 //! | `check` | the full structural check |
 //! | `api` | the database handle |
-//! | `backup`, `inspect` | backups and restoring them; inspection of a database's files |
+//! | `backup`, `inspect` | backups and restoring them; inspection of a database's files, and questions to the process that has it open |
 //!
 //! Plain values that many of them use lie in the root: options, errors, counts.
 

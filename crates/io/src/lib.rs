@@ -48,6 +48,7 @@
 //! | `real` | directories of the operating system: system calls continued until done (`sys`), batches through io_uring (`uring`), files (`file`), the directory and its names (`home`, `names`), its lock (`lock`) |
 //! | `sim` | a directory in memory: what goes wrong and when (`plan`), how long operations take (`pace`), what a power cut leaves (`image`), durable and un-synced state (`content`, `inode`, `names`), the disk as a whole (`state`) |
 //! | `delay`, `arm`, `count`, `memory` | another disk with slower durable or random writes, or with counts; a disk in memory |
+//! | `local_socket` | how a process answers others about a directory |
 //! | `throttled_allocate` | extending a file without delaying other writes |
 //! | `buffer`, `checks`, `counters`, `huge_pages` | aligned memory; the rules that both disks assert; their counts; large pages |
 

@@ -145,47 +145,49 @@ fn is_trusted(user: libc::uid_t) -> bool {
 mod tests {
     use std::io::{Read, Write};
 
+    use duramen_sync::Arc;
+
     use super::*;
 
     #[test]
     fn a_listener_is_found_by_its_directory_until_it_is_closed() {
         let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         assert!(connect_locally(home.path()).unwrap().is_none());
-        let listener = LocalListener::bind(home.path()).unwrap();
+        let listener = Arc::new(LocalListener::bind(home.path()).unwrap());
         assert_eq!(LocalListener::bind(home.path()).unwrap_err().kind(), ErrorKind::AddrInUse);
-        std::thread::scope(|scope| {
-            let served = scope.spawn(|| {
-                let mut count = 0;
-                while let Some(mut stream) = listener.accept() {
-                    let mut read = [0; 3];
-                    stream.read_exact(&mut read).unwrap();
-                    stream.write_all(&read).unwrap();
-                    count += 1;
-                }
-                count
-            });
-            // By another path to the same directory, too.
-            let link = other.path().join("link");
-            std::os::unix::fs::symlink(home.path(), &link).unwrap();
-            for path in [home.path(), &link] {
-                let (mut stream, process) = connect_locally(path).unwrap().unwrap();
-                assert_eq!(process, std::process::id());
-                stream.write_all(b"abc").unwrap();
-                let mut read = String::new();
-                stream.read_to_string(&mut read).unwrap();
-                assert_eq!(read, "abc");
+        let serving = Arc::clone(&listener);
+        let served = thread::spawn("serving", move || {
+            let mut count = 0;
+            while let Some(mut stream) = serving.accept() {
+                let mut read = [0; 3];
+                stream.read_exact(&mut read).unwrap();
+                stream.write_all(&read).unwrap();
+                count += 1;
             }
-            assert!(connect_locally(other.path()).unwrap().is_none());
-            let (stream, _) = connect_locally(home.path()).unwrap().unwrap();
-            assert!(!is_left(&stream));
-            (&stream).write_all(b"abc").unwrap();
-            (&stream).read_exact(&mut [0; 3]).unwrap();
-            while !is_left(&stream) {
-                std::thread::yield_now();
-            }
-            listener.close();
-            assert_eq!(served.join().unwrap(), 3);
-        });
+            count
+        })
+        .unwrap();
+        // By another path to the same directory, too.
+        let link = other.path().join("link");
+        std::os::unix::fs::symlink(home.path(), &link).unwrap();
+        for path in [home.path(), &link] {
+            let (mut stream, process) = connect_locally(path).unwrap().unwrap();
+            assert_eq!(process, std::process::id());
+            stream.write_all(b"abc").unwrap();
+            let mut read = String::new();
+            stream.read_to_string(&mut read).unwrap();
+            assert_eq!(read, "abc");
+        }
+        assert!(connect_locally(other.path()).unwrap().is_none());
+        let (stream, _) = connect_locally(home.path()).unwrap().unwrap();
+        assert!(!is_left(&stream));
+        (&stream).write_all(b"abc").unwrap();
+        (&stream).read_exact(&mut [0; 3]).unwrap();
+        while !is_left(&stream) {
+            thread::yield_now();
+        }
+        listener.close();
+        assert_eq!(served.join().unwrap(), 3);
         assert!(connect_locally(home.path()).unwrap().is_none());
         drop(listener);
         drop(LocalListener::bind(home.path()).unwrap());

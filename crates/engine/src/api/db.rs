@@ -5,7 +5,7 @@ use std::path::Path;
 use duramen_io::{Backend, Disk, MemoryDisk, RealDisk, RealDiskOptions};
 use duramen_sync::{Arc, OnceLock, Reference, References};
 
-use super::attendant::Attendant;
+use super::answerer::Answerer;
 use super::metrics;
 use crate::check::CheckReport;
 use crate::engine::Engine;
@@ -38,7 +38,7 @@ pub struct Db(Arc<Opened>);
 #[derive(Debug)]
 struct Opened {
     /// Gives its name back before the database can be opened again.
-    attendant: OnceLock<Attendant>,
+    answerer: OnceLock<Answerer>,
     engine: References<Engine>,
 }
 
@@ -47,12 +47,12 @@ impl Drop for Opened {
         if self.engine.health.is_forked() {
             // When dropped, the parts of the database would write, and would wait for threads that
             // do not exist in this process.
-            std::mem::forget(self.attendant.take());
+            std::mem::forget(self.answerer.take());
             return std::mem::forget(Arc::clone(&self.engine));
         }
         self.engine.stop();
-        if let Some(attendant) = self.attendant.get() {
-            attendant.stop();
+        if let Some(answerer) = self.answerer.get() {
+            answerer.stop();
         }
     }
 }
@@ -104,9 +104,9 @@ impl Db {
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
         let (path, home) = (disk.location(), disk.directory().filter(|_| options.answers_questions));
         let engine = References::new(open::open(disk, options).map_err(|error| error.in_opening(path))?);
-        let db = Self(Arc::new(Opened { engine, attendant: OnceLock::new() }));
-        if let Some(attendant) = home.and_then(|home| Attendant::start(&home, Arc::downgrade(db.engine()))) {
-            db.0.attendant.set(attendant).expect("there is no other one yet");
+        let db = Self(Arc::new(Opened { engine, answerer: OnceLock::new() }));
+        if let Some(answerer) = home.and_then(|home| Answerer::start(&home, Arc::downgrade(db.engine()))) {
+            db.0.answerer.set(answerer).expect("there is no other one yet");
         }
         Ok(db)
     }
@@ -225,15 +225,15 @@ impl Db {
             return Err(Error::Closed);
         }
         let _span = span!("close", database = engine.disk.location());
-        if let Some(attendant) = self.0.attendant.get() {
-            attendant.close();
+        if let Some(answerer) = self.0.answerer.get() {
+            answerer.close();
         }
         engine.versions.end_all();
         let written = engine.checkpoint_clean();
         engine.stop();
-        if let Some(attendant) = self.0.attendant.get() {
+        if let Some(answerer) = self.0.answerer.get() {
             // It has the engine as long as it answers.
-            attendant.stop();
+            answerer.stop();
         }
         written.and(engine.scheme().close())?;
         engine.generations().close()

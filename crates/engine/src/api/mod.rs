@@ -1,6 +1,6 @@
 //! The public face: the database handle, and the loops that run a transaction until it commits.
 
-pub(crate) mod attendant;
+pub(crate) mod answerer;
 pub(crate) mod bulk_load;
 pub(crate) mod compact;
 pub(crate) mod db;

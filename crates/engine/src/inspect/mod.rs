@@ -23,7 +23,7 @@ mod pcm;
 mod table;
 mod text;
 
-pub use crate::api::attendant::{Answer, Question, ask};
+pub use crate::api::answerer::{Answer, Question, ask};
 
 pub use batches::{BatchReport, CarriedReport};
 pub use checkpoint::{ActiveTransaction, CheckpointReport, CheckpointTables, ControlSlot, checkpoint, scheme};

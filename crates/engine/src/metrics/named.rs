@@ -14,6 +14,9 @@ impl Metrics {
     /// ```
     pub fn named(&self) -> Vec<(&'static str, String)> {
         let mut all = vec![("I/O", self.backend.to_owned())];
+        if self.logs > 1 {
+            all.push(("logs divided by", self.log_partition.to_string()));
+        }
         let mut add = |named: &[(&'static str, u64)]| all.extend(named.iter().map(|(name, n)| (*name, n.to_string())));
         let Self { disk, log, .. } = self;
         add(&[

@@ -342,7 +342,7 @@ fn purge(engine: &Engine, context: &mut Context, ghost: &Ghost) -> Result<()> {
     };
     let Some(last) = last else {
         step(&mut |logged| store.purge(*tree, key, is_purgeable, logged))?;
-        engine.versions.postpone_locked(locked.into_ghost(*tree));
+        locked.into_ghost(*tree).into_iter().for_each(|ghost| engine.versions.postpone_locked([ghost]));
         return Ok(());
     };
     let (mut next, mut sparse) = (Some(key.clone()), Vec::new());
@@ -358,7 +358,7 @@ fn purge(engine: &Engine, context: &mut Context, ghost: &Ghost) -> Result<()> {
     }
     // Once all of them are empty, because a merge with a full leaf would log that leaf.
     sparse.iter().try_for_each(|key| step(&mut |logged| store.merge(*tree, key, logged)))?;
-    engine.versions.postpone_locked(locked.into_ghost(*tree));
+    locked.into_ghost(*tree).into_iter().for_each(|ghost| engine.versions.postpone_locked([ghost]));
     Ok(())
 }
 

@@ -547,6 +547,9 @@ impl VersionStore {
     /// snapshot needs it. Returns whether there may be more.
     fn free_some(&self, stripe: &Mutex<Stripe>, until: Gsn) -> bool {
         let mut freed = stripe.lock().take_reclaimable(until);
+        if freed.is_empty() {
+            return false;
+        }
         for retired in &mut freed {
             self.drop_versions(&mut retired.versions);
         }

@@ -105,7 +105,7 @@ pub fn ask(home: &Path, question: Question) -> Result<Option<Answer>> {
 
 /// The socket, and the thread that waits there.
 #[derive(Debug)]
-pub(super) struct Attendant {
+pub(super) struct Answerer {
     desk: Arc<Desk>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -128,13 +128,13 @@ impl Desk {
     }
 }
 
-impl Attendant {
+impl Answerer {
     /// Begins to answer questions about the database in the directory `home`; returns nothing if
     /// the system permits no socket or no thread.
     pub(super) fn start(home: &Path, engine: Weak<Engine>) -> Option<Self> {
         let desk = Arc::new(Desk { listener: LocalListener::bind(home).ok()?, served: Mutex::default() });
         let waiting = Arc::clone(&desk);
-        let thread = thread::spawn("duramen-attendant", move || attend(&waiting, &engine)).ok()?;
+        let thread = thread::spawn("duramen-answerer", move || attend(&waiting, &engine)).ok()?;
         Some(Self { desk, thread: Mutex::new(Some(thread)) })
     }
 
