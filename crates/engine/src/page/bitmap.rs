@@ -67,6 +67,12 @@ pub(crate) fn find_clear(page: &[u8], from: u32) -> Option<u32> {
     None
 }
 
+/// Returns the number of clear bits in a row from `bit` on, at most `most`, within the bitmap.
+pub(crate) fn count_clear(page: &[u8], bit: u32, most: u32) -> u32 {
+    let end = bit.saturating_add(most).min(GROUP_PAGES as u32);
+    (bit..end).take_while(|&bit| !get(page, bit)).count() as u32
+}
+
 /// Returns the number of set bits.
 pub(crate) fn count(page: &[u8]) -> u64 {
     page[BITS_OFFSET..].iter().map(|byte| u64::from(byte.count_ones())).sum()
@@ -89,11 +95,13 @@ mod tests {
         assert_eq!(find_clear(&page, 0), Some(3));
         assert_eq!(find_clear(&page, 4), Some(20));
         assert_eq!(count(&page), 19);
+        assert_eq!([(3, 9), (2, 9), (20, 9)].map(|(bit, most)| count_clear(&page, bit, most)), [1, 0, 9]);
         let last = GROUP_PAGES as u32 - 1;
         assert_eq!(set(&mut page, last, true), Ok(()));
         assert!(get(&page, last));
         assert_eq!(set(&mut page, last + 1, true), Err(BadBit));
         assert_eq!(find_clear(&page, last), None);
+        assert_eq!([last - 4, last, last + 1].map(|bit| count_clear(&page, bit, 9)), [4, 0, 0]);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! The allocation bitmaps (see `bitmap.rs`) record which pages are in use. They are changed like
 //! any page, by logged operations that are part of the [`MiniTransaction`] that starts or stops
 //! using the page: no crash can leak a page or give one out twice. This module keeps only a hint
-//! where to search.
+//! where to search, and which free pages are reserved for a thread that needs a row of them.
 //!
 //! Latch order: a bitmap page is latched after every tree page of the same mini-transaction, and
 //! only one bitmap page at a time.
+
+use std::ops::Range;
 
 use duramen_sync::Mutex;
 use duramen_sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +42,9 @@ pub(crate) struct Space {
     /// Number of groups that have a bitmap.
     groups: AtomicU64,
     growth: Mutex<()>,
+    /// Pages that only one thread takes: see [`Run`]. Changed and read under the latch of the
+    /// pages' bitmap, but for the end of a reservation.
+    reserved: Mutex<Vec<Range<u64>>>,
 }
 
 /// A page that is being allocated: its latched bitmap, and its bit. The page is allocated when
@@ -62,10 +67,68 @@ impl<'p> Taken<'p> {
     }
 }
 
+/// Free pages of one group that follow each other, and that no other thread takes. Those that are
+/// left when this is dropped are as before.
+pub(crate) struct Run<'s> {
+    space: &'s Space,
+    /// The first of all pages.
+    first: u64,
+    left: Range<u64>,
+    grown: u64,
+}
+
+impl Run<'_> {
+    /// Returns the number of pages that are left.
+    pub(crate) fn len(&self) -> usize {
+        (self.left.end - self.left.start) as usize
+    }
+
+    /// Returns the next page.
+    pub(crate) fn next(&self) -> PageId {
+        PageId::new(self.left.start)
+    }
+
+    /// Takes the next page, of which there is one, as [`Space::take`] does.
+    pub(crate) fn take<'p>(&mut self, pool: &'p Pool) -> Result<Taken<'p>, PoolError> {
+        assert!(self.len() > 0, "a page is left");
+        let page = self.next();
+        let (group, bit) = bitmap::locate(page);
+        let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
+        assert!(!bitmap::get(&bitmap, bit), "another thread has taken a reserved page");
+        self.left.start += 1;
+        self.space.move_hint(Some(page.get()), page.get() + 1);
+        Ok(Taken { bitmap, bit, page, grown: std::mem::take(&mut self.grown) })
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        let mut reserved = self.space.reserved.lock();
+        let at = reserved.iter().position(|pages| pages.start == self.first).expect("it was reserved");
+        reserved.swap_remove(at);
+    }
+}
+
+/// Free pages that were found: their bitmap, latched, and their bits in it.
+struct Found<'p> {
+    bitmap: Exclusive<'p>,
+    bits: Range<u32>,
+    first: PageId,
+    /// Bytes of log that the creation of bitmaps took.
+    grown: u64,
+    /// The hint from which the search came, if no free page lies between.
+    hint: Option<u64>,
+}
+
 impl Space {
     /// Creates the free-space state of a data file with `groups` groups.
     pub(crate) fn new(groups: u64) -> Self {
-        Self { hint: AtomicU64::new(0), groups: AtomicU64::new(groups), growth: Mutex::new(()) }
+        Self {
+            hint: AtomicU64::new(0),
+            groups: AtomicU64::new(groups),
+            growth: Mutex::default(),
+            reserved: Mutex::default(),
+        }
     }
 
     /// Returns the number of groups that have a bitmap.
@@ -114,25 +177,54 @@ impl Space {
     ) -> Result<Taken<'p>, PoolError> {
         // Before the mutex under which a group is added: its holders are in a section.
         let _section = pool.enter();
-        let first = self.hint.load(Ordering::Relaxed);
-        let (mut group, mut from) = bitmap::locate(PageId::new(first));
+        let Found { bitmap, bits, first: page, grown, hint } = self.find(pool, scheme, 1)?;
+        match purpose {
+            Purpose::Work => pool.reserve_page(PageId::new(page.get() + ROLLBACK_PAGES))?,
+            Purpose::Rollback => pool.reserve_page(page)?,
+        }
+        self.move_hint(hint, page.get() + 1);
+        Ok(Taken { bitmap, bit: bits.start, page, grown })
+    }
+
+    /// Reserves at most `most` free pages that follow each other, for ordinary work: the first ones
+    /// that are found, even if more follow each other elsewhere. Extends the data file for them.
+    pub(crate) fn reserve_run(&self, pool: &Pool, scheme: &dyn StorageScheme, most: u32) -> Result<Run<'_>, PoolError> {
+        let _section = pool.enter();
+        let found = self.find(pool, scheme, most)?;
+        let first = found.first.get();
+        let end = first + u64::from(found.bits.end - found.bits.start);
+        pool.reserve_page(PageId::new(end - 1 + ROLLBACK_PAGES))?;
+        self.reserved.lock().push(first..end);
+        Ok(Run { space: self, first, left: first..end, grown: found.grown })
+    }
+
+    /// Finds the first free page that is not reserved, and those that follow it, at most `most`
+    /// together.
+    fn find<'p>(&self, pool: &'p Pool, scheme: &dyn StorageScheme, most: u32) -> Result<Found<'p>, PoolError> {
+        let start = self.hint.load(Ordering::Relaxed);
+        let (mut group, mut from) = bitmap::locate(PageId::new(start));
         // Where the search has moved the hint, until another thread moves it, for instance because
-        // a page below was freed; then that place is kept.
-        let mut hint = Some(first);
+        // a page below was freed, or a reserved page is passed; then that place is kept.
+        let mut hint = Some(start);
         let mut grown = 0;
         loop {
             if group >= self.groups() {
                 grown += self.grow(pool, scheme, group)?;
             }
             let bitmap = pool.exclusive(bitmap::bitmap_page(group))?;
-            if let Some(bit) = bitmap::find_clear(&bitmap, from) {
-                let page = bitmap::page_at(group, bit);
-                match purpose {
-                    Purpose::Work => pool.reserve_page(PageId::new(page.get() + ROLLBACK_PAGES))?,
-                    Purpose::Rollback => pool.reserve_page(page)?,
+            while let Some(bit) = bitmap::find_clear(&bitmap, from) {
+                let first = bitmap::page_at(group, bit);
+                match self.unreserved(first.get()) {
+                    Ok(free) => {
+                        let most = free.min(u64::from(most)) as u32;
+                        let bits = bit..bit + bitmap::count_clear(&bitmap, bit, most);
+                        return Ok(Found { bitmap, bits, first, grown, hint });
+                    }
+                    Err(behind) => {
+                        hint = None;
+                        from = (behind - bitmap::page_at(group, 0).get()) as u32;
+                    }
                 }
-                self.move_hint(hint, page.get() + 1);
-                return Ok(Taken { bitmap, bit, page, grown });
             }
             (group, from) = (group + 1, 0);
             // While no page of the full group can be freed: one that is freed behind the old hint
@@ -140,6 +232,21 @@ impl Space {
             hint = self.move_hint(hint, bitmap::page_at(group, from).get());
             drop(bitmap);
         }
+    }
+
+    /// Returns the number of pages from `page` to the next reserved one; if `page` is reserved, the
+    /// page behind its run as an error.
+    fn unreserved(&self, page: u64) -> Result<u64, u64> {
+        let mut free = u64::MAX;
+        for run in self.reserved.lock().iter() {
+            if run.contains(&page) {
+                return Err(run.end);
+            }
+            if run.start > page {
+                free = free.min(run.start - page);
+            }
+        }
+        Ok(free)
     }
 
     /// Moves the hint if it is still at `from`; returns where it is then.

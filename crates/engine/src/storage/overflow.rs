@@ -5,12 +5,14 @@
 //! a page of the chain from one that was freed and used again. The reference has a checksum of the
 //! whole value.
 //!
-//! Pages of a chain that follow each other in the data file, the first one with the highest number,
-//! are an *extent*. The level in the header of each page says how many pages of its extent follow
-//! it. An extent is freed with one operation on the bitmap, and its pages stay as they are. (The
-//! pages of a chain of an earlier version have level 0, so each is an extent of its own.)
+//! Pages of a chain that follow each other in the data file are an *extent*. The level in the
+//! header of each page says how many pages of its extent follow it. An extent is freed with one
+//! operation on the bitmap, and its pages stay as they are. Earlier versions wrote extents whose
+//! first page has the highest number, and before them chains in which every page has level 0, so
+//! each page is an extent of its own.
 //!
-//! A chain is written once and never changed. If the transaction that wrote it rolls back, the
+//! A chain is written once, from its head on, and never changed. Its pages are reserved before they
+//! are written, because each names the next. If the transaction that wrote it rolls back, the
 //! rollback frees the pages. A chain that is no longer referenced is freed after the commit, from
 //! its end to its head, so that the clean-up can start again from the head after a crash at any
 //! point.
@@ -24,7 +26,7 @@ use crate::error::Result;
 use crate::page::{self, OVERFLOW_REFERENCE_SIZE, PAGE_HEADER_SIZE, PageBuf, PageType, SlotFlags};
 use crate::pool::{PoolError, broken};
 use crate::record::{PageOp, Tree};
-use crate::storage::free_space::Purpose;
+use crate::storage::free_space::Run;
 use crate::storage::mini_transaction::MiniTransaction;
 use crate::storage::store::Store;
 
@@ -33,6 +35,9 @@ const CHAIN: usize = NEXT + 8;
 const PLACE: usize = CHAIN + 8;
 const LENGTH: usize = PLACE + 4;
 const CONTENT: usize = LENGTH + 4;
+
+/// The level has a byte.
+const MOST_PAGES_OF_EXTENT: usize = 1 + u8::MAX as usize;
 
 /// Bytes of a value that one page holds.
 pub(crate) const PAGE_CONTENT: usize = PAGE_SIZE - CONTENT;
@@ -155,10 +160,36 @@ fn is_link(bytes: &[u8], chain: u64, place: usize) -> bool {
 /// Pages of a chain that follow each other in the data file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Extent {
-    /// The page with the lowest number, which is the last one in the chain.
+    /// The page with the lowest number.
     pub(crate) first: PageId,
     /// Number of pages.
     pub(crate) pages: u32,
+}
+
+impl Extent {
+    /// Returns the extent of more than one page that `head` begins, from what this page says: how
+    /// many pages of the extent follow it, and the next page of the chain.
+    fn from_head(head: PageId, following: u64, next: PageId) -> Option<Self> {
+        let pages = u32::try_from(following).ok().filter(|following| *following > 0)? + 1;
+        if next.get() == head.get() + 1 {
+            return Some(Self { first: head, pages });
+        }
+        // As earlier versions wrote it.
+        let first = head.get().checked_sub(following).filter(|_| next.get() == head.get() - 1)?;
+        Some(Self { first: PageId::new(first), pages })
+    }
+
+    /// Returns the last page in the order of the chain.
+    fn last(self, head: PageId) -> PageId {
+        if self.first == head { PageId::new(head.get() + u64::from(self.pages) - 1) } else { self.first }
+    }
+
+    /// Returns at most `most` pages that follow `head` in the chain, in the order of the file.
+    fn behind(self, head: PageId, most: u64) -> Vec<PageId> {
+        let count = most.min(u64::from(self.pages) - 1);
+        let first = if self.first == head { head.get() + 1 } else { head.get() - count };
+        (first..first + count).map(PageId::new).collect()
+    }
 }
 
 /// The transaction that writes a chain.
@@ -174,7 +205,7 @@ pub(crate) trait OverflowWriter {
 }
 
 impl Store {
-    /// Writes `value` into a new chain, from its end to its head.
+    /// Writes `value`, which is not empty, into a new chain.
     pub(crate) fn write_overflow_chain(
         &self,
         writer: &mut impl OverflowWriter,
@@ -182,17 +213,29 @@ impl Store {
         value: &[u8],
     ) -> Result<Reference> {
         let chain = writer.number()?;
-        let (mut next, mut following) = (PageId::ZERO, 0_u8);
+        let number = value.len().div_ceil(PAGE_CONTENT);
+        let reserve = |pages: usize| {
+            let most = pages.min(MOST_PAGES_OF_EXTENT) as u32;
+            self.space.reserve_run(&self.pool, &*self.scheme, most)
+        };
+        let (mut head, mut run) = (PageId::ZERO, None);
         let mut bytes = PageBuf::zeroed();
-        for (place, part) in value.chunks(PAGE_CONTENT).enumerate().rev() {
+        for (place, part) in value.chunks(PAGE_CONTENT).enumerate() {
             writer.reserve_log()?;
-            let taken = self.space.take(&self.pool, &*self.scheme, Purpose::Work)?;
+            let mut current = match run.take() {
+                Some(run) => run,
+                None => reserve(number - place)?,
+            };
+            let behind = number - place - 1;
+            let coming = if current.len() == 1 && behind > 0 { Some(reserve(behind)?) } else { None };
+            let taken = current.take(&self.pool)?;
+            let following = current.len();
+            run = coming.or((following > 0).then_some(current));
+            let next = run.as_ref().map_or(PageId::ZERO, Run::next);
             let guard = self.pool.create(taken.page)?;
             let id = guard.id();
             let mut image = bytes.page_mut();
-            let continues = next.get() + 1 == id.get() && following < u8::MAX;
-            following = if continues { following + 1 } else { 0 };
-            page::init_header(&mut image, PageType::Overflow, following, id, table);
+            page::init_header(&mut image, PageType::Overflow, following as u8, id, table);
             image.put(NEXT, &next.get().to_le_bytes());
             image.put(CHAIN, &chain.to_le_bytes());
             image.put(PLACE, &(place as u32).to_le_bytes());
@@ -203,10 +246,12 @@ impl Store {
             mini.apply(index, PageOp::Image(&page::image(&image)));
             taken.record(&mut mini);
             writer.allocate(mini, id);
-            next = id;
+            if place == 0 {
+                head = id;
+            }
         }
         let len = u32::try_from(value.len()).expect("the limit of a value's length was checked");
-        Ok(Reference { head: next, len, crc: crc32c(value), chain })
+        Ok(Reference { head, len, crc: crc32c(value), chain })
     }
 
     /// Checks a value with its checksum. The caller holds a lock that keeps the chain in place.
@@ -246,7 +291,7 @@ impl Store {
     ) -> std::result::Result<(), PoolError> {
         let mut id = reference.head;
         let mut length = 0;
-        let (mut read_ahead, mut copy) = (0, Vec::new());
+        let (mut read_ahead, mut copy) = (0_u64, Vec::new());
         for place in 0..reference.pages() {
             let page = self.pool.shared(id)?;
             if !is_link(&page, reference.chain, place) {
@@ -271,13 +316,16 @@ impl Store {
             if flow.is_break() {
                 return Ok(());
             }
-            if read_ahead == 0 && following > 1 && next.get() + 1 == id.get() {
-                // The rest of the extent, in the order of the file.
-                let rest: Vec<PageId> = (id.get().saturating_sub(following)..id.get()).map(PageId::new).collect();
-                self.pool.prefetch(&rest);
-                read_ahead = following;
+            if read_ahead == 0
+                && following > 1
+                && let Some(extent) = Extent::from_head(id, following, next)
+            {
+                // No more than a small pool has room for.
+                let ahead = extent.behind(id, self.pool.frames() as u64 / 4);
+                read_ahead = ahead.len() as u64;
+                self.pool.prefetch(&ahead);
             }
-            read_ahead = u64::saturating_sub(read_ahead, 1);
+            read_ahead = read_ahead.saturating_sub(1);
             id = next;
         }
         let is_whole = crc.is_none_or(|crc| crc.finish() == reference.crc);
@@ -313,13 +361,14 @@ impl Store {
             let (following, mut next) = (u64::from(page::level(&page)), PageId::new(u64_at(&page, NEXT)));
             drop(page);
             let mut extent = Extent { first: id, pages: 1 };
-            if let Some(last) = id.get().checked_sub(following).filter(|_| following > 0).map(PageId::new) {
+            if let Some(whole) = Extent::from_head(id, following, next) {
+                let last = whole.last(id);
                 // An earlier version of this program may have freed some of its pages, from the
                 // last one on.
                 if self.space.is_taken(&self.pool, last)? {
                     let page = self.pool.shared(last)?;
                     if is_link(&page, chain, place + following as usize) {
-                        extent = Extent { first: last, pages: following as u32 + 1 };
+                        extent = whole;
                         next = PageId::new(u64_at(&page, NEXT));
                     }
                 }
@@ -382,5 +431,21 @@ mod tests {
         assert_eq!(Reference::decode(&[0; 23]), None);
         assert_eq!(reference.pages(), 13);
         assert_eq!(PAGE_CONTENT % 8, 0);
+    }
+
+    #[test]
+    fn extents_rise_or_fall() {
+        let page = PageId::new;
+        let rising = Extent::from_head(page(10), 3, page(11)).unwrap();
+        assert_eq!(rising, Extent { first: page(10), pages: 4 });
+        assert_eq!((rising.last(page(10)), rising.behind(page(10), 9)), (page(13), [11, 12, 13].map(page).to_vec()));
+        let falling = Extent::from_head(page(10), 3, page(9)).unwrap();
+        assert_eq!(falling, Extent { first: page(7), pages: 4 });
+        assert_eq!((falling.last(page(10)), falling.behind(page(10), 9)), (page(7), [7, 8, 9].map(page).to_vec()));
+        assert_eq!(rising.behind(page(10), 2), [11, 12].map(page));
+        assert_eq!(falling.behind(page(10), 2), [8, 9].map(page));
+        for (following, next) in [(0, 11), (0, 9), (3, 12), (3, 0), (3, u64::MAX), (11, 9), (u64::MAX, 11)] {
+            assert_eq!(Extent::from_head(page(10), following, page(next)), None, "{following} {next}");
+        }
     }
 }

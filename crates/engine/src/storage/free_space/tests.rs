@@ -1,4 +1,4 @@
-//! Tests of missing bitmaps.
+//! Tests of missing bitmaps, and of reserved pages.
 
 use duramen_io::{CrashChoice, Disk, OpenMode, SimDisk};
 use duramen_sync::Arc;
@@ -114,4 +114,53 @@ fn groups_are_known_after_a_checkpoint_and_a_crash() {
     let db = open(&disk.crash_image(&CrashChoice::Nothing)).unwrap();
     assert_eq!(groups(&db), 2);
     assert!(db.engine().store.space.is_taken(&db.engine().store.pool, bitmap::bitmap_page(1)).unwrap());
+}
+
+/// Takes a page as a caller does, and logs it.
+fn take(db: &Db) -> u64 {
+    let (store, scheme) = (&db.engine().store, db.engine().scheme());
+    log(db, store.space.take(&store.pool, scheme, Purpose::Work).unwrap())
+}
+
+fn log(db: &Db, taken: Taken<'_>) -> u64 {
+    let (page, mut mini) = (taken.page, MiniTransaction::new());
+    taken.record(&mut mini);
+    mini.finish(db.engine().scheme());
+    page.get()
+}
+
+#[test]
+fn reserved_pages_are_taken_by_their_owner_only() {
+    let db = open(&SimDisk::new(4)).unwrap();
+    let (store, scheme) = (&db.engine().store, db.engine().scheme());
+    let reserve = |most| store.space.reserve_run(&store.pool, scheme, most).unwrap();
+    let mut run = reserve(4);
+    let first = run.next().get();
+    assert_eq!(run.len(), 4);
+    let other = reserve(2);
+    assert_eq!((other.next().get(), other.len()), (first + 4, 2), "behind the other run");
+    assert_eq!(take(&db), first + 6, "behind both");
+    assert_eq!(log(&db, run.take(&store.pool).unwrap()), first);
+    assert_eq!(log(&db, run.take(&store.pool).unwrap()), first + 1);
+    drop(other);
+    // The first free pages are reserved; two others lie before a page that is in use.
+    let between = reserve(9);
+    assert_eq!((between.next().get(), between.len()), (first + 4, 2));
+    drop(between);
+    drop(run);
+    assert_eq!([(); 5].map(|()| take(&db)), [2, 3, 4, 5, 7].map(|page| first + page), "no page is lost");
+    db.close().unwrap();
+}
+
+#[test]
+fn a_run_ends_with_its_group() {
+    let db = open(&SimDisk::new(5)).unwrap();
+    let store = &db.engine().store;
+    store.space.set_hint(PageId::new(GROUP_PAGES - 3));
+    let run = store.space.reserve_run(&store.pool, db.engine().scheme(), 9).unwrap();
+    assert_eq!((run.next().get(), run.len()), (GROUP_PAGES - 3, 3));
+    assert_eq!(take(&db), GROUP_PAGES + 1, "behind the next group's bitmap");
+    drop(run);
+    assert_eq!(take(&db), GROUP_PAGES - 3);
+    db.close().unwrap();
 }
