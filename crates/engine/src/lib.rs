@@ -90,7 +90,8 @@
 //! | `api` | the database handle |
 //! | `backup`, `inspect` | backups and restoring them; inspection of a database's files, and questions to the process that has it open |
 //!
-//! Plain values that many of them use lie in the root: options, errors, counts.
+//! Plain values that many of them use lie in the root: options, errors, counts; and large arrays of
+//! zeros.
 
 mod api;
 mod backup;
@@ -126,6 +127,7 @@ mod txn;
 mod txn_state;
 mod version;
 mod workers;
+mod zeroed;
 
 pub use api::bulk_load::BulkLoad;
 pub use api::compact::CompactProgress;

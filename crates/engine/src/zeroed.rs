@@ -1,23 +1,44 @@
-//! Arrays of atomics that begin as zeros. A native build has them from the system as fresh pages,
-//! which take no memory before they are used.
+//! Large arrays that begin as zeros. A native build has them from the system as fresh pages, which
+//! take no memory before they are used: a small database uses few of them.
+
+use std::ops::Deref;
 
 use duramen_sync::atomic::{AtomicPtr, AtomicU32};
 
-/// A type whose default value is all zeros in a native build, and that has no alignment above that
-/// of every allocation.
+/// A type whose default value is all zeros in a native build.
 ///
 /// # Safety
 /// That is the case.
-pub(super) unsafe trait Zeroed: Default {}
+pub(crate) unsafe trait Zeroed: Default {}
 
 // SAFETY: an atomic has the representation of its value.
 unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: as above; the default is the null pointer, which is zero.
 unsafe impl<T> Zeroed for AtomicPtr<T> {}
 
-/// Returns `count` default values.
+/// A fixed number of values.
+#[derive(Debug)]
+pub(crate) struct ZeroedSlice<T>(imp::Slice<T>);
+
+impl<T: Zeroed> ZeroedSlice<T> {
+    /// Makes `count` default values. Returns `None` when the system cannot provide the memory.
+    pub(crate) fn new(count: usize) -> Option<Self> {
+        imp::Slice::new(count).map(Self)
+    }
+}
+
+impl<T> Deref for ZeroedSlice<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+/// Returns `count` default values of a type that needs no alignment above that of every allocation.
 #[cfg(not(any(duramen_loom, duramen_machine)))]
-pub(super) fn zeroed<T: Zeroed>(count: usize) -> Box<[T]> {
+pub(crate) fn zeroed<T: Zeroed>(count: usize) -> Box<[T]> {
     use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
     let layout = Layout::array::<T>(count).expect("tables are far smaller than the address space");
@@ -31,8 +52,122 @@ pub(super) fn zeroed<T: Zeroed>(count: usize) -> Box<[T]> {
     unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(memory, count)) }
 }
 
-/// Returns `count` default values.
+/// Returns `count` default values of a type that needs no alignment above that of every allocation.
 #[cfg(any(duramen_loom, duramen_machine))]
-pub(super) fn zeroed<T: Zeroed>(count: usize) -> Box<[T]> {
+pub(crate) fn zeroed<T: Zeroed>(count: usize) -> Box<[T]> {
     (0..count).map(|_| T::default()).collect()
+}
+
+#[cfg(not(any(duramen_loom, duramen_machine)))]
+mod imp {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::ops::Deref;
+    use std::ptr::NonNull;
+
+    use super::Zeroed;
+
+    #[derive(Debug)]
+    pub(super) struct Slice<T> {
+        memory: NonNull<u8>,
+        layout: Layout,
+        /// The first address in `memory` with the required alignment.
+        start: NonNull<T>,
+        count: usize,
+    }
+
+    // SAFETY: the memory and the values belong to this value.
+    unsafe impl<T: Send> Send for Slice<T> {}
+    // SAFETY: shared access gives shared access to the values only.
+    unsafe impl<T: Sync> Sync for Slice<T> {}
+
+    impl<T: Zeroed> Slice<T> {
+        pub(super) fn new(count: usize) -> Option<Self> {
+            // Requesting a longer piece with byte alignment lets the allocator take fresh zero
+            // pages from the system without touching them.
+            let len = count.checked_mul(size_of::<T>())?.checked_add(align_of::<T>())?;
+            let layout = Layout::array::<u8>(len).ok()?;
+            // SAFETY: the size is not zero.
+            let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+            let skip = memory.as_ptr().align_offset(align_of::<T>());
+            // SAFETY: `skip` is less than the alignment, by which the memory is longer than the
+            // values.
+            let start = unsafe { memory.add(skip) }.cast();
+            Some(Self { memory, layout, start, count })
+        }
+    }
+
+    impl<T> Deref for Slice<T> {
+        type Target = [T];
+
+        #[inline]
+        fn deref(&self) -> &[T] {
+            // SAFETY: `start` points to `count` values that live as long as `self`. Only `new`
+            // makes a slice, and zeros are valid values by the contract of `Zeroed`.
+            unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+        }
+    }
+
+    impl<T> Drop for Slice<T> {
+        fn drop(&mut self) {
+            if std::mem::needs_drop::<T>() {
+                // SAFETY: as in `deref`; nobody uses the values any more.
+                unsafe { NonNull::slice_from_raw_parts(self.start, self.count).drop_in_place() }
+            }
+            // SAFETY: allocated in `new` with this very layout.
+            unsafe { dealloc(self.memory.as_ptr(), self.layout) }
+        }
+    }
+}
+
+#[cfg(any(duramen_loom, duramen_machine))]
+mod imp {
+    use std::ops::Deref;
+
+    use super::Zeroed;
+
+    #[derive(Debug)]
+    pub(super) struct Slice<T>(Box<[T]>);
+
+    impl<T: Zeroed> Slice<T> {
+        pub(super) fn new(count: usize) -> Option<Self> {
+            let mut values = Vec::new();
+            values.try_reserve_exact(count).ok()?;
+            values.extend((0..count).map(|_| T::default()));
+            Some(Self(values.into()))
+        }
+    }
+
+    impl<T> Deref for Slice<T> {
+        type Target = [T];
+
+        fn deref(&self) -> &[T] {
+            &self.0
+        }
+    }
+}
+
+#[cfg(all(test, not(duramen_loom)))]
+mod tests {
+    use duramen_sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Default, Debug)]
+    #[repr(align(64))]
+    struct Counted(Mutex<Option<Arc<()>>>);
+
+    // SAFETY: an unlocked mutex and an empty option of a reference are zero.
+    unsafe impl Zeroed for Counted {}
+
+    #[test]
+    fn values_are_aligned_defaults_and_are_dropped() {
+        let count = Arc::new(());
+        let slice = ZeroedSlice::<Counted>::new(3).unwrap();
+        assert_eq!(slice.len(), 3);
+        assert!(slice.iter().all(|value| std::ptr::from_ref(value).is_aligned() && value.0.lock().is_none()));
+        *slice[1].0.lock() = Some(Arc::clone(&count));
+        assert_eq!(Arc::strong_count(&count), 2);
+        drop(slice);
+        assert_eq!(Arc::strong_count(&count), 1);
+    }
 }

@@ -81,6 +81,7 @@ use super::owners::Owners;
 use super::table::Bucket;
 use super::txn::{Inherited, Outcome, TxnLocks, Waiter};
 use crate::pre_block_hook::PreBlockHook;
+use crate::zeroed::{Zeroed, ZeroedSlice};
 
 /// Why a lock was not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -131,10 +132,14 @@ struct Counters {
 #[repr(align(64))]
 struct Line(Mutex<Bucket>);
 
+// SAFETY: an unlocked mutex is zero; so are an empty place for a lock, whose holder is never zero,
+// the GSN zero, and an empty option of a box. A test compares them.
+unsafe impl Zeroed for Line {}
+
 /// The locks of a database.
 #[derive(Debug)]
 pub(crate) struct LockManager {
-    buckets: Box<[Line]>,
+    buckets: ZeroedSlice<Line>,
     /// Base-two logarithm of the number of buckets.
     bits: u32,
     wait_limit: Option<Duration>,
@@ -154,7 +159,7 @@ impl LockManager {
     pub(crate) fn new(buckets: usize) -> Self {
         let buckets = buckets.next_power_of_two();
         Self {
-            buckets: (0..buckets).map(|_| Line::default()).collect(),
+            buckets: ZeroedSlice::new(buckets).expect("there is memory for the buckets"),
             bits: buckets.trailing_zeros(),
             wait_limit: None,
             inheritance: false,
@@ -540,7 +545,7 @@ impl LockManager {
         // The bucket mutexes order this store before every later read of a queue.
         self.closed.store(true, Ordering::Relaxed);
         let mut evicted = Vec::new();
-        for Line(bucket) in &self.buckets {
+        for Line(bucket) in self.buckets.iter() {
             bucket.lock().evict_waiters(&mut evicted);
         }
         wake(&evicted);
@@ -597,5 +602,19 @@ fn wake(waiters: &[Arc<Waiter>]) {
     for waiter in &waiters[..woken] {
         reach(Probe::LockHandedOff);
         waiter.parker().unpark();
+    }
+}
+
+#[cfg(all(test, not(duramen_loom)))]
+mod zeros {
+    use super::*;
+
+    #[test]
+    fn zeros_are_new_buckets() {
+        let buckets = ZeroedSlice::<Line>::new(3).unwrap();
+        for line in buckets.iter() {
+            assert_eq!(format!("{line:?}"), format!("{:?}", Line::default()));
+            assert!(line.0.try_lock().is_some());
+        }
     }
 }

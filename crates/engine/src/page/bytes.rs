@@ -7,6 +7,11 @@ use std::mem::MaybeUninit;
 use duramen_sync::{page_trace, prefetch};
 use duramen_types::PAGE_SIZE;
 
+/// Prefetches a page, every part of which will be read.
+pub(crate) fn fetch_whole(page: &[u8]) {
+    page.chunks(64).for_each(|line| prefetch(line.as_ptr()));
+}
+
 /// Read access to the bytes of one page.
 ///
 /// An optimistic reader reads a page while a writer may change it, so any offset or length that it

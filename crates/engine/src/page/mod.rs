@@ -28,7 +28,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bytes::{OptimisticPage, PageBytes};
+pub(crate) use bytes::{OptimisticPage, PageBytes, fetch_whole};
 pub(crate) use check::check;
 pub(crate) use image::{image, image_of, restore_image};
 pub(crate) use lines::{LINE_SIZE, Lines};

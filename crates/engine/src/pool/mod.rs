@@ -89,7 +89,6 @@ mod stamp;
 mod tier;
 mod versions;
 mod write_back;
-mod zeroed;
 
 #[cfg(all(test, duramen_loom))]
 mod models;

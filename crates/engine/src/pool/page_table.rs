@@ -16,7 +16,7 @@ use duramen_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use duramen_types::PageId;
 
 use super::frames::FrameId;
-use super::zeroed::zeroed;
+use crate::zeroed::zeroed;
 
 // A model has a handful of pages, and every atomic makes it slower.
 const CHUNK_BITS: u32 = if cfg!(duramen_loom) { 2 } else { 16 };

@@ -15,7 +15,7 @@ use super::write::overflow_chain_of;
 use crate::btree::{OUT_OF_ORDER, number};
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::page::{Node, SlotFlags};
+use crate::page::{self, Node, SlotFlags};
 use crate::pool::{Exclusive, broken};
 use crate::record::{FlagRun, KeyList, PageOp, Tree, Undo};
 use crate::storage::catalog::Table;
@@ -135,6 +135,7 @@ impl Txn {
         let (engine, store, context) = self.parts();
         reserve(engine, context, MOST_RECORDS, MOST_BYTES)?;
         let leaf = store.leaf_exclusive(rest.tree, &rest.from)?;
+        page::fetch_whole(&leaf);
         let node = Node(&leaf[..]);
         let first = node.lower_bound(&rest.from).0;
         let end = match &rest.upper {

@@ -8,7 +8,7 @@ use duramen_types::{Gsn, TableId, planted};
 use super::STRIPES;
 use super::node::{Node, prune};
 use super::registry::Registry;
-use super::runs::{self, Deleted, Runs};
+use super::runs::{self, Deleted, RunMemory, Runs};
 use super::values::{End, Place};
 use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
@@ -159,11 +159,17 @@ impl Buckets {
 
     /// Adds a run of records that are in the order of their keys, and returns its place, unless
     /// they must be added one by one: they are few, or there is another run among them.
-    pub(super) fn add_run(&self, writer: &Arc<Writer>, table: TableId, records: &[Deleted<'_>]) -> Option<runs::Place> {
+    pub(super) fn add_run(
+        &self,
+        writer: &Arc<Writer>,
+        table: TableId,
+        records: &[Deleted<'_>],
+        memory: &mut RunMemory,
+    ) -> Option<runs::Place> {
         if records.len() < LEAST_OF_RUN {
             return None;
         }
-        let size = self.runs.add(writer, table, records)?;
+        let size = self.runs.add(writer, table, records, memory)?;
         reach(Probe::RunPublished);
         self.count(size);
         Some((table, records[0].key.into()))
