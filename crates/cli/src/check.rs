@@ -16,7 +16,7 @@ pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
     // Read first: a ledger that is not there is the user's mistake, not the database's.
     let acknowledged = args.ledger.as_deref().map(Ledger::read).transpose()?;
     if args.ledger.is_none()
-        && let Some(answer) = database::ask(&args.dir, Question::Check)?
+        && let Some(answer) = database::ask(&args.dir, &Question::Check)?
     {
         write!(out, "process {} has the database open\n{}", answer.process, answer.text)?;
         return match answer.is_damaged {

@@ -276,7 +276,7 @@ pub(crate) fn open_existing_with(dir: &Path, open: &OpenArgs, change: impl FnOnc
 }
 
 /// Asks the process that has the database open, if there is one that answers.
-pub(crate) fn ask(dir: &Path, question: Question) -> Result<Option<Answer>> {
+pub(crate) fn ask(dir: &Path, question: &Question) -> Result<Option<Answer>> {
     require_database(dir)?;
     Ok(inspect::ask(dir, question)?)
 }

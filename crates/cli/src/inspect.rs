@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 
+use duramen::inspect::Question;
 use duramen::{Db, inspect};
 use duramen_io::Disk;
 use duramen_types::{LogAddress, LogId, Lsn, PageId};
 
 use crate::args::{Inspect, InspectArgs, OpenArgs};
-use crate::database::{closed_disk, heap_to_inspect, open_to_inspect, pcm_to_inspect};
+use crate::database::{self, closed_disk, heap_to_inspect, open_to_inspect, pcm_to_inspect};
 use crate::failure::{Failure, Result};
 
 /// How `inspect table` opens a database: nothing about it is worth an option.
@@ -147,6 +148,11 @@ fn place(place: LogAddress) -> String {
 }
 
 fn table(dir: &Path, name: &str, keys: usize, region: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+    let question = Question::Table { name: name.to_owned(), keys: keys as u64 };
+    if let Some(answer) = database::ask(dir, &question)? {
+        writeln!(out, "process {} has the database open", answer.process)?;
+        return of_open_database(&answer.text, out);
+    }
     let mut open = OPEN;
     open.log.region.extend(region.map(Path::to_owned));
     let db = open_to_inspect(dir, &open)?;
@@ -162,6 +168,18 @@ fn table(dir: &Path, name: &str, keys: usize, region: Option<&Path>, out: &mut d
     }
     txn.commit()?;
     Ok(db.close()?)
+}
+
+/// Prints an answer to [`Question::Table`].
+fn of_open_database(answer: &str, out: &mut dyn Write) -> Result<()> {
+    let (report, records) = answer.split_once("\n\n").unwrap_or((answer, ""));
+    writeln!(out, "{report}")?;
+    for (key, length) in records.lines().filter_map(|record| record.split_once('\t')) {
+        let byte = |at: usize| u8::from_str_radix(key.get(at..at + 2)?, 16).ok();
+        let key: Option<Vec<u8>> = (0..key.len()).step_by(2).map(byte).collect();
+        writeln!(out, "{}  {length} bytes", printable(&key.unwrap_or_default()))?;
+    }
+    Ok(())
 }
 
 /// Returns what there is instead of a table.

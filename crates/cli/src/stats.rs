@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 use crate::format;
 
 pub(crate) fn stats(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {
-    if let Some(answer) = database::ask(&args.dir, Question::Stats)? {
+    if let Some(answer) = database::ask(&args.dir, &Question::Stats)? {
         writeln!(out, "process {} has the database open", answer.process)?;
         writeln!(out, "{}", files(&args.dir)?)?;
         let named = answer.text.lines().filter_map(|line| line.split_once('\t'));

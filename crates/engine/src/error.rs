@@ -432,7 +432,23 @@ impl Error {
         }
     }
 
-    /// Returns whether running the same transaction again can succeed.
+    /// Returns whether [`crate::Db::run`] runs the transaction again: it can succeed then, without
+    /// anything done in between.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # use std::time::Duration;
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let stock = db.create_table("stock")?;
+    /// let (mut first, mut second) = (db.begin(), db.begin());
+    /// first.put(&stock, b"bolts", b"40")?;
+    /// second.set_lock_wait_limit(Some(Duration::ZERO));
+    /// let refused = second.put(&stock, b"bolts", b"39").unwrap_err();
+    /// assert!(refused.is_retryable()); // when `first` has ended
+    /// assert!(!duramen::Error::KeyExists.is_retryable());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. })
     }

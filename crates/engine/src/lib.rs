@@ -53,7 +53,7 @@
 //! * What [`Txn::commit`] has acknowledged survives any crash: of the process, the system or the
 //!   power supply.
 //! * Serializable transactions are strictly serializable: they behave as if they had run one after
-//!   another, phantoms included, in an order that respects real time ([`Isolation`] has the full
+//!   another, without phantoms, in an order that respects real time ([`Isolation`] has the full
 //!   definition).
 //! * After a failed write or sync the database refuses further work until it is reopened; nothing
 //!   acknowledged is lost.
@@ -151,5 +151,6 @@ pub use storage::catalog::Table;
 pub use timestamp::Timestamp;
 pub use txn::{Commit, KeyRange, Savepoint, Scan, Txn, TxnCursor};
 
+pub use duramen_io as io;
 pub use duramen_pmem as pmem;
-pub use duramen_types::{Gsn, LogId, MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN};
+pub use duramen_types::{Gsn, LogId, Lsn, MAX_KEY_LEN, MAX_TABLE_NAME_LEN, MAX_VALUE_LEN, PageId, TableId, TxnId};

@@ -106,7 +106,7 @@ pub struct HeapMetrics {
     pub barriers: u64,
     /// Pages that the heap has space for.
     pub pages: u64,
-    /// Bytes of journals.
+    /// Bytes of the transactions' journals.
     pub journal_bytes: u64,
     /// Bytes of journals that no transaction uses or has reserved at this moment.
     pub journal_bytes_free: u64,
@@ -201,11 +201,45 @@ pub struct RecoveryReport {
 
 impl RecoveryReport {
     /// Returns the time of all passes together, in microseconds.
+    ///
+    /// ```
+    /// # use duramen::{Db, Options};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = Db::open(home.path(), Options::small())?;
+    /// let visits = db.create_table("visits")?;
+    /// db.run(|txn| txn.put(&visits, b"home", b"1"))?;
+    /// drop(db); // without a clean shutdown
+    ///
+    /// let recovery = Db::open(home.path(), Options::small())?.metrics().recovery;
+    /// assert!(recovery.micros() >= recovery.redo_micros);
+    /// assert!(recovery.micros() <= recovery.open_micros);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn micros(&self) -> u64 {
         self.log_end_micros + self.redo_micros + self.undo_micros
     }
 
-    /// Returns whether the database had not been shut down cleanly.
+    /// Returns whether recovery had anything to repair, to repeat or to roll back.
+    ///
+    /// ```
+    /// # use duramen::{Db, Options};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = Db::open(home.path(), Options::small())?;
+    /// let events = db.create_table("events")?;
+    /// db.run(|txn| txn.put(&events, b"monday", b"rain"))?;
+    /// drop(db); // without a clean shutdown
+    ///
+    /// let db = Db::open(home.path(), Options::small())?;
+    /// assert!(db.metrics().recovery.was_needed());
+    /// db.close()?;
+    /// let db = Db::open(home.path(), Options::small())?;
+    /// assert!(!db.metrics().recovery.was_needed());
+    /// # db.close()
+    /// # }
+    /// ```
     pub fn was_needed(&self) -> bool {
         self.repaired > 0 || self.redone > 0 || self.left > 0 || self.losers > 0
     }

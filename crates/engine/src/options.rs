@@ -48,7 +48,7 @@ pub enum CommitMode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Isolation {
     /// Strictly serializable: serializable transactions behave as if they ran one after another,
-    /// phantoms excluded, in an order that respects real time. A transaction that begins after the
+    /// without phantoms, in an order that respects real time. A transaction that begins after the
     /// commit of another was acknowledged (after [`crate::Txn::commit`] returned, or the
     /// [`crate::Commit`] was done) comes after it.
     ///
@@ -433,7 +433,7 @@ impl Options {
     pub const LEAST_RECOVERY_TARGET: Duration = Duration::from_millis(10);
 
     /// Returns options for programs with little data, such as tools and tests: 4 MiB of memory for
-    /// pages and a log of some megabytes.
+    /// pages and a log of some megabytes. Not for the schemes without a log in files.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -514,6 +514,16 @@ impl Options {
     }
 
     /// Checks that every option has a valid value.
+    ///
+    /// ```
+    /// # use duramen::{Error, Options};
+    /// assert!(Options::default().validate().is_ok());
+    ///
+    /// let options = Options { pool_bytes: 4096, ..Options::default() };
+    /// let error = options.validate().unwrap_err();
+    /// assert!(matches!(error, Error::InvalidOption { option: "pool_bytes", .. }));
+    /// assert!(error.to_string().contains("at least 524288 bytes"));
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidOption`] names the first invalid option and its valid values.

@@ -43,6 +43,29 @@ pub struct RecoveryObserver(Arc<dyn Fn(RecoveryProgress) + Send + Sync>);
 
 impl RecoveryObserver {
     /// Creates an observer that calls `told`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duramen::{Db, Options, RecoveryObserver, RecoveryPass};
+    /// # use duramen_io::{CrashChoice, SimDisk};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let disk = SimDisk::new(1);
+    /// # let db = Db::open_on(Arc::new(disk.clone()), Options::small())?;
+    /// # let orders = db.create_table("orders")?;
+    /// let mut order = db.begin();
+    /// order.put(&orders, b"17", b"two chairs")?;
+    /// db.run(|txn| txn.put(&orders, b"18", b"a table"))?;
+    /// let after_crash = disk.crash_image(&CrashChoice::Nothing);
+    ///
+    /// let (sender, told) = std::sync::mpsc::channel();
+    /// let observer = RecoveryObserver::new(move |progress| sender.send(progress).unwrap());
+    /// let options = Options { recovery_observer: Some(observer), ..Options::small() };
+    /// let db = Db::open_on(Arc::new(after_crash), options)?;
+    /// let undo = told.try_iter().find(|progress| progress.pass == RecoveryPass::Undo).unwrap();
+    /// assert_eq!((undo.done, undo.total), (1, Some(1))); // order 17 was rolled back
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(told: impl Fn(RecoveryProgress) + Send + Sync + 'static) -> Self {
         Self(Arc::new(told))
     }

@@ -14,16 +14,41 @@ pub struct Timestamp(u64);
 
 impl Timestamp {
     /// Returns the point `micros` microseconds after the beginning of 1970.
+    ///
+    /// ```
+    /// # use duramen::Timestamp;
+    /// let time = Timestamp::from_micros(1_000_000_000_000_000);
+    /// assert_eq!(time.to_string(), "2001-09-09T01:46:40.000000Z");
+    /// ```
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
     /// Returns the microseconds since the beginning of 1970.
+    ///
+    /// ```
+    /// # use duramen::Timestamp;
+    /// # fn main() -> duramen::Result<()> {
+    /// let second_day: Timestamp = "1970-01-02T00:00:00Z".parse()?;
+    /// assert_eq!(second_day.micros(), 24 * 60 * 60 * 1_000_000);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn micros(self) -> u64 {
         self.0
     }
 
     /// Returns the present time.
+    ///
+    /// ```
+    /// # use duramen::Timestamp;
+    /// # fn main() -> duramen::Result<()> {
+    /// let now = Timestamp::now();
+    /// assert!(now > Timestamp::from_micros(1_000_000_000_000_000)); // in 2001
+    /// assert_eq!(now.to_string().parse::<Timestamp>()?, now); // to the microsecond
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn now() -> Self {
         Self(clock::wall_micros())
     }

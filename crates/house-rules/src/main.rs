@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod circles;
+mod examples;
 mod graph;
 mod lengths;
 mod modules;
@@ -76,6 +77,7 @@ fn breaches(repository: &Repository) -> Result<Vec<Breach>, String> {
     breaches.extend(lengths::documents(repository));
     breaches.extend(lengths::columns(repository));
     breaches.extend(sources::reasons(repository));
+    breaches.extend(examples::functions(repository));
     breaches.extend(Words::parse(&list(repository, "forbidden-words")?)?.breaches(repository));
     for name in repository.crates() {
         let modules = Modules::read(&repository.sources_of(name))?;

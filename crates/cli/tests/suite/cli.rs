@@ -260,6 +260,7 @@ fn a_second_opener_is_told() {
     let commands = [&more[..], &["dump", dir], &["inspect", "log", dir], &["inspect", "checkpoint", dir]];
     let second: Vec<Ran> = commands.iter().map(|args| duramen(args)).collect();
     let (stats, check) = (duramen(&["stats", dir]), duramen(&["check", dir]));
+    let table = duramen(&["inspect", "table", dir, "tpcb_account", "--keys", "2"]);
     first.kill().unwrap();
     first.wait().unwrap();
     for ran in second {
@@ -271,6 +272,10 @@ fn a_second_opener_is_told() {
         assert!(stats.stdout.contains(word), "no `{word}` in {stats:#?}");
     }
     check.exits_with(1).says(&["snapshots"]);
+    let table = table.exits_with(0);
+    for word in ["has the database open", "table `tpcb_account`", "400 records, 0 ghosts", "  100 bytes"] {
+        assert!(table.stdout.contains(word), "no `{word}` in {table:#?}");
+    }
     duramen(&["check", dir]).exits_with(0);
 }
 

@@ -18,20 +18,24 @@ use std::time::Duration;
 use duramen_io::{LocalListener, connect_locally, is_left};
 use duramen_sync::thread::{self, JoinHandle};
 use duramen_sync::{Arc, Mutex, References, Weak};
+use duramen_types::MAX_TABLE_NAME_LEN;
 
 use super::{metrics, table_list};
+use crate::check::TableReport;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::options::Isolation;
 use crate::snapshot::Snapshot;
+use crate::txn::Txn;
 
 /// How long each side may take to greet, to send a question, and to take a part of an answer.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of the longest question.
-const LONGEST: u64 = 64;
+const LONGEST: u64 = MAX_TABLE_NAME_LEN as u64 + 64;
 
 /// What a process can be asked about the database that it has open.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Question {
     /// Its tables and counters: a line for each, with a name, a tab and a value.
@@ -39,13 +43,34 @@ pub enum Question {
     /// To read all records through a snapshot, which compares the checksums of all pages that are
     /// not in memory: a text for people. It takes long if there are many.
     Check,
+    /// To measure a table: a [`super::TableReport`] for people, an empty line, and a line for each
+    /// of the first records: the key in hexadecimal, a tab, and the length of the value in bytes.
+    /// There are fewer if other transactions have locked some.
+    Table {
+        /// The name of the table, which has no line break.
+        name: String,
+        /// How many records have a line.
+        keys: u64,
+    },
 }
 
 impl Question {
-    fn name(self) -> &'static str {
+    fn line(&self) -> String {
         match self {
-            Self::Stats => "stats",
-            Self::Check => "check",
+            Self::Stats => "stats".to_owned(),
+            Self::Check => "check".to_owned(),
+            Self::Table { name, keys } => format!("table {keys} {name}"),
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        match line {
+            "stats" => Some(Self::Stats),
+            "check" => Some(Self::Check),
+            _ => {
+                let (keys, name) = line.strip_prefix("table ")?.split_once(' ')?;
+                Some(Self::Table { name: name.to_owned(), keys: keys.parse().ok()? })
+            }
         }
     }
 }
@@ -73,9 +98,28 @@ const FAILED: &str = "failed";
 /// ([`crate::Options::answers_questions`]). Returns nothing if no process of the same user, or of
 /// the superuser, answers there.
 ///
+/// ```
+/// # fn main() -> duramen::Result<()> {
+/// use duramen::inspect::{Question, ask};
+///
+/// # let home = tempfile::tempdir().unwrap();
+/// # let path = home.path();
+/// let db = duramen::Db::open(path, duramen::Options::default())?;
+/// db.create_table("films")?;
+/// // Usually another process asks.
+/// let answer = ask(path, &Question::Stats)?.expect("the database is open");
+/// assert_eq!(answer.process, std::process::id());
+/// assert!(answer.text.starts_with("tables\tfilms\n"));
+///
+/// db.close()?;
+/// assert_eq!(ask(path, &Question::Stats)?, None);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// [`Error::Io`] if the system or the other process fails; the process's own error is in the text.
-pub fn ask(home: &Path, question: Question) -> Result<Option<Answer>> {
+pub fn ask(home: &Path, question: &Question) -> Result<Option<Answer>> {
     let failed = |error: std::io::Error| Error::Io {
         reason: format!("cannot ask the process that has {} open: {error}", home.display()),
     };
@@ -91,7 +135,7 @@ pub fn ask(home: &Path, question: Question) -> Result<Option<Answer>> {
         "" => return refused("has closed the database"),
         _ => return refused("has another version of this program"),
     }
-    writeln!(&stream, "{}", question.name()).map_err(failed)?;
+    writeln!(&stream, "{}", question.line()).map_err(failed)?;
     stream.set_read_timeout(None).map_err(failed)?;
     from.read_to_string(&mut answer).map_err(failed)?;
     match answer.split_once('\n').unwrap_or_default() {
@@ -185,10 +229,11 @@ fn serve(engine: Arc<Engine>, stream: &UnixStream) -> std::io::Result<()> {
     let (mut question, mut to, engine) = (String::new(), stream, References::new(engine));
     writeln!(to, "{GREETING}")?;
     BufReader::new(stream.take(LONGEST)).read_line(&mut question)?;
-    let answer = match question.as_str() {
-        "stats\n" => stats(&engine).map(|text| (FINE, text)),
-        "check\n" => check(&engine, stream),
-        _ => return writeln!(to, "{FAILED}\nit does not know the question"),
+    let answer = match question.strip_suffix('\n').and_then(Question::parse) {
+        Some(Question::Stats) => stats(&engine).map(|text| (FINE, text)),
+        Some(Question::Check) => check(&engine, stream),
+        Some(Question::Table { name, keys }) => table(&engine, &name, keys, stream).map(|text| (FINE, text)),
+        None => return writeln!(to, "{FAILED}\nit does not know the question"),
     };
     match answer {
         Ok((outcome, text)) => write!(to, "{outcome}\n{text}"),
@@ -204,6 +249,38 @@ fn stats(engine: &References<Engine>) -> Result<String> {
     Ok(text)
 }
 
+/// Returns an error if there is no use in going on.
+fn go_on(engine: &Engine, asker: &UnixStream) -> Result<()> {
+    engine.health.check()?;
+    match is_left(asker) {
+        true => Err(Error::Io { reason: "the process that asked has gone".to_owned() }),
+        false => Ok(()),
+    }
+}
+
+fn table(engine: &References<Engine>, name: &str, keys: u64, asker: &UnixStream) -> Result<String> {
+    let table = table_list::open(engine.take(), name)?;
+    let mut txn = Txn::begin(engine.take(), Isolation::ReadCommitted);
+    txn.keep_table(&table)?;
+    let report = TableReport::measure(&engine.take(), &table, || go_on(engine, asker))?;
+    let mut text = format!("{report}\n\n");
+    // Nobody waits here for a transaction that has locked a record: there are fewer then.
+    txn.set_lock_wait_limit(Some(Duration::ZERO));
+    let mut cursor = txn.cursor(&table, ..);
+    for _ in 0..keys {
+        let (key, value) = match cursor.next() {
+            Ok(Some(record)) => record,
+            Ok(None) | Err(Error::LockTimeout { .. }) => break,
+            Err(error) => return Err(error),
+        };
+        for byte in key {
+            write!(text, "{byte:02x}").expect("a string takes everything");
+        }
+        writeln!(text, "\t{}", value.len()).expect("a string takes everything");
+    }
+    Ok(text)
+}
+
 fn check(engine: &References<Engine>, asker: &UnixStream) -> Result<(&'static str, String)> {
     let snapshot = Snapshot::open(engine.take())?;
     let (names, mut records, mut problems) = (snapshot.list()?, 0_u64, String::new());
@@ -215,10 +292,7 @@ fn check(engine: &References<Engine>, asker: &UnixStream) -> Result<(&'static st
                 Ok(Some(_)) => {
                     records += 1;
                     if records.is_multiple_of(1024) {
-                        engine.health.check()?;
-                        if is_left(asker) {
-                            return Err(Error::Io { reason: "the process that asked has gone".to_owned() });
-                        }
+                        go_on(&engine, asker)?;
                     }
                 }
                 end => break end.map(drop),

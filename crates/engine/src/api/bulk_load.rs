@@ -80,6 +80,21 @@ impl Db {
 impl BulkLoad {
     /// Adds a record, whose key must be above the one before it.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let mut load = db.bulk_load("films")?;
+    /// load.add(b"Alien", b"1979")?;
+    /// // A key out of order is refused, and the load goes on without it.
+    /// let refused = load.add(b"Akira", b"1988");
+    /// assert!(matches!(refused, Err(duramen::Error::KeyNotAscending)));
+    /// load.add(b"Brazil", b"1985")?;
+    /// let films = load.finish()?;
+    /// assert_eq!(db.begin().scan(&films, ..).count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::KeyNotAscending`], [`Error::KeyTooLarge`], [`Error::ValueTooLarge`] and
     /// [`Error::TooManyLargeValues`], after which the load can go on without the record;
@@ -91,6 +106,20 @@ impl BulkLoad {
     /// Makes the records the contents of the table, durably. A handle of the empty table that was
     /// there before gives [`Error::NoSuchTable`] from then on. Waits for transactions that use that
     /// table.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let mut load = db.bulk_load("words")?;
+    /// load.add(b"cat", b"Katze")?;
+    /// load.add(b"dog", b"Hund")?;
+    /// assert!(db.list()?.is_empty()); // not there yet
+    ///
+    /// let words = load.finish()?;
+    /// assert_eq!(db.begin().get(&words, b"dog")?.as_deref(), Some(&b"Hund"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::TableNotEmpty`] if the table has got records meanwhile; otherwise as

@@ -61,6 +61,22 @@ impl Db {
     /// Opens the database in the directory `path`, or creates one if the directory is empty or
     /// missing. Recovers the database if it was not closed.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let path = home.path();
+    /// let db = duramen::Db::open(path, duramen::Options::default())?;
+    /// let films = db.create_table("films")?;
+    /// db.run(|txn| txn.put(&films, b"Alien", b"1979"))?;
+    /// drop(db); // without a close, so the next opening recovers
+    ///
+    /// let db = duramen::Db::open(path, duramen::Options::default())?;
+    /// let films = db.open_table("films")?;
+    /// assert_eq!(db.begin().get(&films, b"Alien")?.as_deref(), Some(&b"1979"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::AlreadyOpen`] if another opener has the database open; [`Error::NotADatabase`],
     /// [`Error::WrongVersion`] and [`Error::Corrupt`] if the directory cannot be opened as a
@@ -99,6 +115,25 @@ impl Db {
 
     /// Opens the database as [`Db::open`] does, on any kind of disk.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// use std::sync::Arc;
+    ///
+    /// use duramen::{Db, Options};
+    /// use duramen_io::{CrashChoice, SimDisk};
+    ///
+    /// let disk = SimDisk::new(1);
+    /// let db = Db::open_on(Arc::new(disk.clone()), Options::small())?;
+    /// db.create_table("orders")?;
+    ///
+    /// // A power cut leaves at least what is durable.
+    /// let left = disk.crash_image(&CrashChoice::Nothing);
+    /// let db = Db::open_on(Arc::new(left), Options::small())?;
+    /// assert_eq!(db.list()?, ["orders"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Db::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
@@ -122,11 +157,41 @@ impl Db {
     /// Begins a transaction of the database's isolation level. The transaction takes no resources
     /// until it is used. (If the database cannot be used, the transaction's calls return the
     /// error.)
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let stock = db.table("stock")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&stock, b"chairs", b"4")?;
+    /// txn.commit()?;
+    ///
+    /// let mut txn = db.begin();
+    /// txn.put(&stock, b"chairs", b"3")?;
+    /// drop(txn); // without a commit, nothing of it is done
+    /// assert_eq!(db.begin().get(&stock, b"chairs")?.as_deref(), Some(&b"4"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn begin(&self) -> Txn {
         self.begin_with(self.engine().options.isolation)
     }
 
     /// Begins a transaction of a given isolation level.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let prices = db.table("prices")?;
+    /// let mut reader = db.begin_with(duramen::Isolation::ReadCommitted);
+    /// assert_eq!(reader.get(&prices, b"bread")?, None);
+    ///
+    /// // A serializable reader would keep this transaction waiting.
+    /// db.run(|txn| txn.put(&prices, b"bread", b"2.80"))?;
+    /// assert_eq!(reader.get(&prices, b"bread")?.as_deref(), Some(&b"2.80"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn begin_with(&self, isolation: Isolation) -> Txn {
         Txn::begin(self.0.engine.take(), isolation)
     }
@@ -137,6 +202,23 @@ impl Db {
     /// After a crash under [`Options::instant_recovery`] it waits until all in-doubt transactions
     /// are rolled back.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # use duramen::{Db, Options};
+    /// let db = Db::in_memory(Options { snapshots: true, ..Options::small() })?;
+    /// let rooms = db.table("rooms")?;
+    /// db.run(|txn| txn.put(&rooms, b"101", b"free"))?;
+    /// let mut booking = db.begin();
+    /// booking.put(&rooms, b"101", b"taken")?;
+    ///
+    /// let snapshot = db.snapshot()?; // does not wait for the booking
+    /// booking.commit()?;
+    /// assert_eq!(snapshot.get(&rooms, b"101")?.as_deref(), Some(&b"free"[..]));
+    /// assert_eq!(db.snapshot()?.get(&rooms, b"101")?.as_deref(), Some(&b"taken"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::InvalidOption`] if [`Options::snapshots`] is off; [`Error::Closed`],
     /// [`Error::Poisoned`].
@@ -146,6 +228,22 @@ impl Db {
 
     /// Takes a checkpoint now: writes dirty pages out and recycles the log. Transactions continue
     /// during the checkpoint.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let path = home.path();
+    /// # let db = duramen::Db::open(path, duramen::Options::small())?;
+    /// let events = db.create_table("events")?;
+    /// db.run(|txn| (0..100_u8).try_for_each(|day| txn.put(&events, &[day], b"...")))?;
+    /// db.checkpoint()?;
+    /// drop(db); // without a close, so the next opening recovers
+    ///
+    /// let db = duramen::Db::open(path, duramen::Options::small())?;
+    /// assert_eq!(db.metrics().recovery.redone, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Poisoned`].
@@ -158,6 +256,26 @@ impl Db {
     /// ([`crate::Options::page_tier`]). Transactions continue, but no page is written for them
     /// meanwhile. Returns whether there was a tier.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// use duramen::{Db, Options, TierOptions};
+    ///
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let path = home.path();
+    /// let page_tier = Some(TierOptions::at_home(1 << 20));
+    /// Db::open(path, Options { page_tier, ..Options::small() })?.close()?;
+    ///
+    /// let db = Db::open(path, Options::small())?;
+    /// assert!(db.metrics().page_tier.is_some()); // the database remembers it
+    /// assert!(db.drain_page_tier()?);
+    /// db.close()?;
+    ///
+    /// let db = Db::open(path, Options::small())?;
+    /// assert!(db.metrics().page_tier.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Corrupt`] if the tier has a damaged page; the other pages are then in the data
     /// file, and the database stays in service. [`Error::Io`] and [`Error::Poisoned`]; the tier is
@@ -169,7 +287,25 @@ impl Db {
     }
 
     /// Returns a warning for people if acknowledged commits survive less than a power cut, because
-    /// of the kind of memory that the log's ring uses ([`crate::LogDevice::Nvm`]).
+    /// of the kind of memory that the log's ring ([`crate::LogDevice::Nvm`]), a page tier in
+    /// memory, a heap or the memory of `pcm-logging` uses.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// use duramen::pmem::{Domain, Source, Survive};
+    /// use duramen::{Db, LogDevice, NvmOptions, Options};
+    ///
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let at = |name: &str| home.path().join(name);
+    /// // An ordinary file instead of persistent memory survives the process only.
+    /// let nvm = NvmOptions::new(Source::File(at("ring")), Domain::DurableCache);
+    /// let log_device = LogDevice::Nvm(NvmOptions { survive: Survive::Process, ..nvm });
+    /// let db = Db::open(at("db"), Options { log_device, ..Options::small() })?;
+    /// let warning = db.log_shortfall().expect("the file is no persistent memory");
+    /// assert!(warning.contains("not a power cut"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn log_shortfall(&self) -> Option<String> {
         self.engine().log_shortfall.clone()
     }
@@ -177,6 +313,26 @@ impl Db {
     /// Returns the reason why the log cannot be archived at present ([`Options::archive`]). The
     /// database stays in service, keeps the log that is not archived, and tries again; when the log
     /// reaches its limit, transactions get [`Error::Full`].
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// use duramen::{Archive, Db, Options};
+    /// use duramen_io::{Fault, SimDisk};
+    ///
+    /// # use std::sync::Arc;
+    /// let (disk, archive_disk) = (SimDisk::new(1), SimDisk::new(2));
+    /// let archive = Some(Archive::on(Arc::new(archive_disk.clone())));
+    /// let db = Db::open_on(Arc::new(disk), Options { archive, ..Options::small() })?;
+    /// assert_eq!(db.archive_failure(), None);
+    ///
+    /// archive_disk.fail_at(archive_disk.operations(), Fault::Eio, true);
+    /// let films = db.create_table("films")?;
+    /// db.run(|txn| txn.put(&films, b"Alien", &[7; 2 << 20]))?; // more than a segment of the log
+    /// db.await_archive();
+    /// assert!(db.archive_failure().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn archive_failure(&self) -> Option<String> {
         if let Err(error) = self.engine().health.check_process() {
             return Some(error.to_string());
@@ -185,6 +341,22 @@ impl Db {
     }
 
     /// Waits until all whole segments of the log are in the archive, or cannot be archived.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// use duramen::{Archive, Db, Options};
+    ///
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let at = |name: &str| home.path().join(name);
+    /// let archive = Some(Archive::at(at("archive"))?);
+    /// let db = Db::open(at("db"), Options { archive, ..Options::small() })?;
+    /// let films = db.create_table("films")?;
+    /// db.run(|txn| txn.put(&films, b"Alien", &[7; 2 << 20]))?; // more than a segment of the log
+    /// db.await_archive();
+    /// assert!(db.metrics().log.segments_archived > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn await_archive(&self) {
         if let Some(log) = self.engine().scheme().log()
             && !self.engine().health.is_forked()
@@ -194,6 +366,19 @@ impl Db {
     }
 
     /// Returns what the database has done since it was opened; in a forked process, zeros.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let orders = db.create_table("orders")?;
+    /// let before = db.metrics();
+    /// db.run(|txn| txn.put(&orders, b"1", b"two chairs"))?;
+    /// db.begin().abort()?;
+    /// let after = db.metrics();
+    /// assert_eq!((after.commits - before.commits, after.aborts - before.aborts), (1, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn metrics(&self) -> Metrics {
         if self.engine().health.is_forked() {
             return Metrics::default();
@@ -204,6 +389,18 @@ impl Db {
     /// Examines everything: every page of every table, every overflow value, and that each page is
     /// used exactly once. No transaction may write during the check.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let accounts = db.create_table("accounts")?;
+    /// db.run(|txn| txn.put(&accounts, b"alice", b"100"))?;
+    /// let report = db.check()?;
+    /// assert_eq!((report.tables, report.records), (1, 1));
+    /// assert!(report.problems.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Io`] if the disk fails, [`Error::Closed`]. Damage is not an error of the check: the
     /// report lists it.
@@ -211,13 +408,31 @@ impl Db {
         crate::check::check(self.engine())
     }
 
-    /// Closes the database: writes everything out, so that the next opening has nothing to recover.
-    /// Transactions that have not ended lose their changes; their later calls get
+    /// Closes the database: writes everything out, so that the next opening has nothing to recover
+    /// but transactions that have not ended: it takes their changes back. Their later calls get
     /// [`Error::Closed`].
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let path = home.path();
+    /// let db = duramen::Db::open(path, duramen::Options::default())?;
+    /// let orders = db.create_table("orders")?;
+    /// let mut late = db.begin();
+    /// db.close()?;
+    /// let refused = late.put(&orders, b"1", b"two chairs");
+    /// assert!(matches!(refused, Err(duramen::Error::Closed)));
+    /// drop(late);
+    ///
+    /// let db = duramen::Db::open(path, duramen::Options::default())?;
+    /// assert!(!db.metrics().recovery.was_needed());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Poisoned`]; the database is closed in any case, and everything
-    /// acknowledged is kept.
+    /// acknowledged is kept. [`Error::Closed`] if it was closed before.
     pub fn close(self) -> Result<()> {
         let engine = self.engine();
         engine.health.check_process()?;

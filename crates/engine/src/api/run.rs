@@ -73,6 +73,22 @@ impl Db {
 
     /// Runs a transaction as [`Db::run`] does, with a given isolation level.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// use duramen::Isolation;
+    ///
+    /// let orders = db.table("orders")?;
+    /// db.run(|txn| txn.put(&orders, b"1", b"two chairs"))?;
+    /// let count = db.run_with(Isolation::ReadCommitted, |txn| {
+    ///     assert_eq!(txn.isolation(), Isolation::ReadCommitted);
+    ///     Ok(txn.scan(&orders, ..).count())
+    /// })?;
+    /// assert_eq!(count, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Db::run`].
     pub fn run_with<R>(&self, isolation: Isolation, work: impl FnMut(&mut Txn) -> Result<R>) -> Result<R> {

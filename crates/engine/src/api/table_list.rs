@@ -3,11 +3,11 @@
 use duramen_sync::Reference;
 
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lock::LockId;
 use crate::options::Isolation;
 use crate::record::Tree;
-use crate::storage::catalog::{self, CATALOG, NEXT_TABLE_KEY};
+use crate::storage::catalog::{self, CATALOG, NEXT_TABLE_KEY, Table};
 use crate::txn::Txn;
 
 /// Returns the names of all tables.
@@ -26,6 +26,17 @@ pub(super) fn tables(engine: Reference<Engine>) -> Result<Vec<(String, Tree)>> {
     }
     txn.commit()?;
     Ok(tables)
+}
+
+/// Returns a table.
+pub(super) fn open(engine: Reference<Engine>, name: &str) -> Result<Table> {
+    catalog::check_name(name)?;
+    let mut txn = begin_catalog(engine.clone())?;
+    let found = txn.get_raw(CATALOG, name.as_bytes())?;
+    let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
+    let table = engine.tables.intern(name, catalog::decode(&bytes)?);
+    txn.commit()?;
+    Ok(table)
 }
 
 /// Begins a transaction that holds the catalog exclusively.

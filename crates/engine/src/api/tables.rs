@@ -45,6 +45,16 @@ impl Drop for Created<'_> {
 impl Db {
     /// Finds a table, or creates it; the table is durable on return.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let visits = db.table("visits")?; // creates it
+    /// let same = db.table("visits")?; // finds it
+    /// assert_eq!(same.id(), visits.id());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::BadTableName`], and those of a commit.
     pub fn table(&self, name: &str) -> Result<Table> {
@@ -98,6 +108,17 @@ impl Db {
 
     /// Creates a table; the table is durable on return.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let films = db.create_table("films")?;
+    /// assert_eq!(films.name(), "films");
+    /// let again = db.create_table("films");
+    /// assert!(matches!(again, Err(duramen::Error::TableExists { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::BadTableName`], and those of a commit.
     pub fn create_table(&self, name: &str) -> Result<Table> {
@@ -106,20 +127,39 @@ impl Db {
 
     /// Finds a table.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// db.create_table("films")?;
+    /// let films = db.open_table("films")?;
+    /// db.run(|txn| txn.put(&films, b"Alien", b"1979"))?;
+    /// let other = db.open_table("books");
+    /// assert!(matches!(other, Err(duramen::Error::NoSuchTable { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a read.
     pub fn open_table(&self, name: &str) -> Result<Table> {
-        catalog::check_name(name)?;
-        let mut txn = self.begin_catalog()?;
-        let found = txn.get_raw(CATALOG, name.as_bytes())?;
-        let bytes = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
-        let table = self.engine().tables.intern(name, catalog::decode(&bytes)?);
-        txn.commit()?;
-        Ok(table)
+        table_list::open(self.begin_reference(), name)
     }
 
     /// Removes a table and all its records; the removal is durable on return. Waits for
     /// transactions that use the table; those that come later get [`Error::NoSuchTable`].
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let drafts = db.create_table("drafts")?;
+    /// db.run(|txn| txn.put(&drafts, b"letter", b"Dear"))?;
+    /// db.drop_table("drafts")?;
+    /// assert!(db.list()?.is_empty());
+    /// let late = db.run(|txn| txn.get(&drafts, b"letter"));
+    /// assert!(matches!(late, Err(duramen::Error::NoSuchTable { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`TableChanges::drop`], and those of a commit.
@@ -130,6 +170,20 @@ impl Db {
     /// Removes all records of a table at once, whatever their number; the removal is durable on
     /// return. Returns the empty table, which is another one than before: transactions that come
     /// with a handle from before get [`Error::NoSuchTable`].
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let cache = db.create_table("cache")?;
+    /// db.run(|txn| txn.put(&cache, b"/home", b"<html>"))?;
+    ///
+    /// let empty = db.truncate_table("cache")?;
+    /// assert_eq!(db.run(|txn| txn.first(&empty))?, None);
+    /// let before = db.run(|txn| txn.first(&cache));
+    /// assert!(matches!(before, Err(duramen::Error::NoSuchTable { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`TableChanges::drop`], and those of a commit.
@@ -155,6 +209,16 @@ impl Db {
 
     /// Returns the names of all tables, sorted.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// db.create_table("orders")?;
+    /// db.create_table("customers")?;
+    /// assert_eq!(db.list()?, ["customers", "orders"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of a read.
     pub fn list(&self) -> Result<Vec<String>> {
@@ -176,6 +240,19 @@ impl<'db> TableChanges<'db> {
 
     /// Creates a table. The handle can be used once the change has been made.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let films = db.change_tables(|tables| {
+    ///     tables.create("actors")?;
+    ///     tables.create("films")
+    /// })?;
+    /// db.run(|txn| txn.put(&films, b"Alien", b"1979"))?;
+    /// assert_eq!(db.list()?, ["actors", "films"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::BadTableName`], and those of a write.
     pub fn create(&mut self, name: &str) -> Result<Table> {
@@ -188,6 +265,23 @@ impl<'db> TableChanges<'db> {
     /// Removes a table and all its records. Waits for transactions that use the table; those that
     /// come later get [`Error::NoSuchTable`].
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// db.create_table("letters")?;
+    /// let result = db.change_tables(|tables| {
+    ///     tables.drop("letters")?;
+    ///     tables.drop("memos") // there is no such table
+    /// });
+    /// assert!(matches!(result, Err(duramen::Error::NoSuchTable { .. })));
+    /// assert_eq!(db.list()?, ["letters"]); // so nothing is done
+    ///
+    /// db.change_tables(|tables| tables.drop("letters"))?;
+    /// assert!(db.list()?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TableInUse`] if one of these transactions is known to be open in the calling
     /// thread, which would wait for itself: a transaction counts as open in the thread that used it
@@ -199,6 +293,19 @@ impl<'db> TableChanges<'db> {
 
     /// Gives a table another name. Its records stay as they are. Waits for transactions that use
     /// the table; those that come later with a handle from before get [`Error::NoSuchTable`].
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let clients = db.create_table("clients")?;
+    /// db.run(|txn| txn.put(&clients, b"1", b"Alice"))?;
+    /// db.change_tables(|tables| tables.rename("clients", "customers"))?;
+    ///
+    /// let customers = db.open_table("customers")?;
+    /// assert_eq!(db.begin().get(&customers, b"1")?.as_deref(), Some(&b"Alice"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::TableExists`] if the other name is taken; otherwise as [`TableChanges::drop`].

@@ -73,9 +73,29 @@ impl Db {
     /// created if necessary, and must otherwise be empty. Remains of an interrupted backup in it
     /// are replaced.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// use duramen::{Db, Options, Restore};
+    ///
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let at = |name: &str| home.path().join(name);
+    /// let db = Db::open(at("db"), Options::small())?;
+    /// db.create_table("orders")?;
+    /// db.backup(at("backup"), |_| {})?;
+    /// db.create_table("invoices")?; // later than the backup
+    ///
+    /// Restore::from(at("backup"))?.into_directory(at("restored"), |_| {})?;
+    /// let restored = Db::open(at("restored"), Options::small())?;
+    /// assert_eq!(restored.list()?, ["orders"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::NotEmpty`]; [`Error::CopyFailed`] when the copy cannot be written, which does not
-    /// affect the database; [`Error::Corrupt`] for a damaged page; those of a checkpoint.
+    /// [`Error::InvalidOption`] for an empty path, and for schemes without a log in files;
+    /// [`Error::NotEmpty`], [`Error::AlreadyOpen`] for the target; [`Error::CopyFailed`] when the
+    /// copy cannot be written, which does not affect the database; [`Error::Corrupt`] for a damaged
+    /// page; those of a checkpoint.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(CopyProgress)) -> Result<BackupReport> {
         self.engine().health.check_process()?;
         log_to_copy(self.engine())?;
@@ -84,6 +104,23 @@ impl Db {
     }
 
     /// Copies the database as [`Db::backup`] does, to any kind of disk.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # use std::sync::Arc;
+    /// use duramen_io::SimDisk;
+    ///
+    /// # let options = duramen::Options::small();
+    /// # let db = duramen::Db::open_on(Arc::new(SimDisk::new(1)), options)?;
+    /// let (backup, mut copied) = (SimDisk::new(2), 0);
+    /// let report = db.backup_to(&backup, |progress| copied = progress.copied)?;
+    /// assert!(report.pages > 0 && copied > 0);
+    /// // The next backup needs an empty disk.
+    /// let again = db.backup_to(&backup, |_| {});
+    /// assert!(matches!(again, Err(duramen::Error::NotEmpty { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Db::backup`].

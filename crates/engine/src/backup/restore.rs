@@ -75,13 +75,50 @@ pub struct RestoreReport {
 impl Restore {
     /// Prepares a restore of the backup in the directory `path`.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// use duramen::{Db, Error, Options, Restore};
+    ///
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let at = |name: &str| home.path().join(name);
+    /// # let db = Db::open(at("db"), Options::small())?;
+    /// # db.create_table("films")?;
+    /// db.backup(at("backup"), |_| {})?;
+    /// Restore::from(at("backup"))?.into_directory(at("restored"), |_| {})?;
+    /// let restored = Db::open(at("restored"), Options::small())?;
+    /// assert_eq!(restored.list()?, ["films"]);
+    ///
+    /// assert!(matches!(Restore::from(at("nowhere")), Err(Error::NotABackup { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::NotABackup`] when there is no such directory.
+    /// [`Error::NotABackup`] when there is no such directory; [`Error::InvalidOption`] for an empty
+    /// path.
     pub fn from(path: impl AsRef<Path>) -> Result<Self> {
         Ok(Self::from_disk(existing(path.as_ref(), "backup")?))
     }
 
     /// Prepares a restore of the backup in `disk`.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # use std::sync::Arc;
+    /// use duramen::{Db, Options, Restore};
+    /// use duramen_io::SimDisk;
+    ///
+    /// # let db = Db::open_on(Arc::new(SimDisk::new(1)), Options::small())?;
+    /// let (backup, target) = (SimDisk::new(2), SimDisk::new(3));
+    /// db.create_table("films")?;
+    /// db.backup_to(&backup, |_| {})?;
+    /// Restore::from_disk(Arc::new(backup)).into_disk(&target, |_| {})?;
+    ///
+    /// let restored = Db::open_on(Arc::new(target), Options::small())?;
+    /// assert_eq!(restored.list()?, ["films"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_disk(disk: Arc<dyn Disk>) -> Self {
         Self { backup: disk, archive: None, log: None, to: RestoreTo::End }
     }
@@ -89,13 +126,59 @@ impl Restore {
     /// Adds the log archive in the directory `path`. The database may still write to the archive
     /// meanwhile.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// use duramen::{Archive, Db, Options, Restore};
+    ///
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let at = |name: &str| home.path().join(name);
+    /// let archive = Some(Archive::at(at("archive"))?);
+    /// let db = Db::open(at("db"), Options { archive, ..Options::small() })?;
+    /// # let films = db.create_table("films")?;
+    /// db.backup(at("backup"), |_| {})?;
+    /// db.create_table("events")?; // later than the backup
+    /// # db.run(|txn| txn.put(&films, b"Alien", &[7; 2 << 20]))?;
+    /// db.await_archive(); // the archive has whole segments of the log
+    ///
+    /// let restore = Restore::from(at("backup"))?.archive(at("archive"))?;
+    /// restore.into_directory(at("restored"), |_| {})?;
+    /// let restored = Db::open(at("restored"), Options::small())?;
+    /// assert!(restored.list()?.contains(&"events".to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::NotABackup`] when there is no such directory.
+    /// [`Error::NotABackup`] when there is no such directory; [`Error::InvalidOption`] for an empty
+    /// path.
     pub fn archive(self, path: impl AsRef<Path>) -> Result<Self> {
         Ok(self.archive_on(existing(path.as_ref(), "archive")?))
     }
 
     /// Adds the log archive in `disk`.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # use std::sync::Arc;
+    /// use duramen::{Archive, Db, Options, Restore};
+    /// use duramen_io::SimDisk;
+    ///
+    /// let [disk, archive_disk, backup, target] = [1, 2, 3, 4].map(SimDisk::new);
+    /// let archive = Some(Archive::on(Arc::new(archive_disk.clone())));
+    /// let db = Db::open_on(Arc::new(disk), Options { archive, ..Options::small() })?;
+    /// # let films = db.create_table("films")?;
+    /// db.backup_to(&backup, |_| {})?;
+    /// db.create_table("visits")?; // later than the backup
+    /// # db.run(|txn| txn.put(&films, b"Alien", &[7; 2 << 20]))?;
+    /// db.await_archive();
+    ///
+    /// let restore = Restore::from_disk(Arc::new(backup)).archive_on(Arc::new(archive_disk));
+    /// restore.into_disk(&target, |_| {})?;
+    /// let restored = Db::open_on(Arc::new(target), Options::small())?;
+    /// assert!(restored.list()?.contains(&"visits".to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn archive_on(self, disk: Arc<dyn Disk>) -> Self {
         Self { archive: Some(disk), ..self }
@@ -104,19 +187,82 @@ impl Restore {
     /// Adds the log that is left in the database's own directory `path`: it has the latest commits,
     /// which are not in the archive yet. No process may have the database open.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// use duramen::{Db, Options, Restore};
+    ///
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let at = |name: &str| home.path().join(name);
+    /// # let db = Db::open(at("db"), Options::small())?;
+    /// db.backup(at("backup"), |_| {})?;
+    /// db.create_table("orders")?; // later than the backup
+    /// drop(db);
+    /// std::fs::remove_file(at("db").join("data")).unwrap(); // the pages are lost, not the log
+    ///
+    /// let restore = Restore::from(at("backup"))?.log(at("db"))?;
+    /// restore.into_directory(at("restored"), |_| {})?;
+    /// let restored = Db::open(at("restored"), Options::small())?;
+    /// assert_eq!(restored.list()?, ["orders"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::NotABackup`] when there is no such directory.
+    /// [`Error::NotABackup`] when there is no such directory; [`Error::InvalidOption`] for an empty
+    /// path.
     pub fn log(self, path: impl AsRef<Path>) -> Result<Self> {
         Ok(self.log_on(existing(path.as_ref(), "database")?))
     }
 
     /// Adds the remaining log as [`Restore::log`] does, from `disk`.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # use std::sync::Arc;
+    /// use duramen::{Db, Options, Restore};
+    /// use duramen_io::SimDisk;
+    ///
+    /// let [disk, backup, target] = [1, 2, 3].map(SimDisk::new);
+    /// let db = Db::open_on(Arc::new(disk.clone()), Options::small())?;
+    /// db.backup_to(&backup, |_| {})?;
+    /// db.create_table("invoices")?; // later than the backup
+    /// db.close()?;
+    ///
+    /// let restore = Restore::from_disk(Arc::new(backup)).log_on(Arc::new(disk));
+    /// restore.into_disk(&target, |_| {})?;
+    /// let restored = Db::open_on(Arc::new(target), Options::small())?;
+    /// assert_eq!(restored.list()?, ["invoices"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn log_on(self, disk: Arc<dyn Disk>) -> Self {
         Self { log: Some(disk), ..self }
     }
 
     /// Sets the point to restore to.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # use std::sync::Arc;
+    /// # use duramen_io::SimDisk;
+    /// use duramen::{Db, Options, Restore, RestoreTo};
+    ///
+    /// # let [disk, backup, target] = [1, 2, 3].map(SimDisk::new);
+    /// # let db = Db::open_on(Arc::new(disk.clone()), Options::small())?;
+    /// # db.backup_to(&backup, |_| {})?;
+    /// db.create_table("accounts")?;
+    /// let before = db.metrics().log.end_gsn;
+    /// db.drop_table("accounts")?; // by mistake
+    /// db.close()?;
+    ///
+    /// let restore = Restore::from_disk(Arc::new(backup)).log_on(Arc::new(disk));
+    /// restore.to(RestoreTo::Gsn(before)).into_disk(&target, |_| {})?;
+    /// let restored = Db::open_on(Arc::new(target), Options::small())?;
+    /// assert_eq!(restored.list()?, ["accounts"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn to(self, to: RestoreTo) -> Self {
         Self { to, ..self }
@@ -125,6 +271,25 @@ impl Restore {
     /// Creates the database in the directory `path`. The directory is created if necessary.
     /// Otherwise it must be empty, or hold the remains of an interrupted restore. The database
     /// exists when this returns; its first opening recovers it.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// use duramen::{Db, Error, Options, Restore};
+    ///
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let at = |name: &str| home.path().join(name);
+    /// # let db = Db::open(at("db"), Options::small())?;
+    /// # db.backup(at("backup"), |_| {})?;
+    /// let restore = Restore::from(at("backup"))?;
+    /// restore.clone().into_directory(at("restored"), |_| {})?;
+    /// Db::open(at("restored"), Options { create: false, ..Options::small() })?.close()?;
+    ///
+    /// // It does not replace a database.
+    /// let again = restore.into_directory(at("restored"), |_| {});
+    /// assert!(matches!(again, Err(Error::NotEmpty { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// - [`Error::NotABackup`], [`Error::NotEmpty`], [`Error::AlreadyOpen`]: the source or the
@@ -141,6 +306,24 @@ impl Restore {
     }
 
     /// Creates the database as [`Restore::into_directory`] does, on any kind of disk.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # use std::sync::Arc;
+    /// use duramen::{Db, Options, Restore};
+    /// use duramen_io::SimDisk;
+    ///
+    /// # let db = Db::open_on(Arc::new(SimDisk::new(1)), Options::small())?;
+    /// let (backup, target) = (SimDisk::new(2), SimDisk::new(3));
+    /// let copied = db.backup_to(&backup, |_| {})?;
+    /// let restored = Restore::from_disk(Arc::new(backup)).into_disk(&target, |_| {})?;
+    /// assert_eq!((restored.end, restored.commits), (copied.end, 0));
+    ///
+    /// let db = Db::open_on(Arc::new(target), Options { create: false, ..Options::small() })?;
+    /// assert!(db.check()?.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Restore::into_directory`].

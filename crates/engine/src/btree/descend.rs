@@ -1,6 +1,6 @@
 //! Finds keys.
 
-use duramen_types::{PageId, planted};
+use duramen_types::{PAGE_SIZE, PageId, planted};
 
 use super::{MAX_LEVELS, NOT_THE_CHILD, retry, step_up};
 use crate::page::{Node, PageBytes, SlotFlags};
@@ -125,6 +125,17 @@ impl Store {
             current = next;
         }
         Err(broken(tree.root, "the tree has more levels than a tree can have").into())
+    }
+
+    /// Copies the node at `level` (the root, if the tree is lower) whose fences enclose `key` into
+    /// `bytes` (which is cleared first).
+    pub(crate) fn copy_node(&self, tree: Tree, level: u8, key: &[u8], bytes: &mut Vec<u8>) -> Result<(), PoolError> {
+        retry(|| {
+            let (_, node) = self.descend(tree, level, Target::Key(key))?;
+            bytes.clear();
+            node.page().copy_into(0, PAGE_SIZE, bytes);
+            Ok(node.validate()?)
+        })
     }
 
     /// Returns the leaf for `key`, latched exclusively.

@@ -6,14 +6,18 @@
 //! and releases that latch before it latches the next page, so it does not delay other threads for
 //! long. It takes no locks: the caller must make sure that no transaction writes meanwhile.
 //!
+//! `shape.rs` measures the tree of a table.
+//!
 //! The check adds each problem to the report and goes on. If a page cannot be read or trusted, the
 //! pages below it stay unknown. Only a failure of the disk itself ends the check early.
 
 mod overflow_chain;
+mod shape;
 mod space;
 mod tree;
 
 pub(crate) use overflow_chain::Link;
+pub use shape::{LevelReport, TableReport};
 
 use std::collections::HashMap;
 use std::fmt;
@@ -60,6 +64,27 @@ pub struct CheckReport {
 
 impl CheckReport {
     /// Returns whether the check found no problem.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # use std::sync::Arc;
+    /// # use duramen::{Db, Options};
+    /// # let disk = duramen_io::SimDisk::new(1);
+    /// # let db = Db::open_on(Arc::new(disk.clone()), Options::small())?;
+    /// let films = db.create_table("films")?;
+    /// db.run(|txn| txn.put(&films, b"Alien", b"in space"))?;
+    /// assert!(db.check()?.is_ok());
+    /// db.close()?;
+    ///
+    /// // The medium changes a bit of the record.
+    /// let data = disk.durable_bytes("data").unwrap();
+    /// let at = data.windows(8).position(|bytes| bytes == b"in space").unwrap();
+    /// disk.flip_bit("data", at as u64, 0);
+    /// let db = Db::open_on(Arc::new(disk), Options::small())?;
+    /// assert!(!db.check()?.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_ok(&self) -> bool {
         self.problems.is_empty()
     }

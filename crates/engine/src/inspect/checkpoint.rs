@@ -38,7 +38,7 @@ pub struct ControlSlot {
     /// The generation that the other files are stamped with; 0 in a database whose format has no
     /// stamps.
     pub generation: u64,
-    /// The storage scheme: `wal` or `in-place`. Without a log, the fields about checkpoints, logs,
+    /// The storage scheme: `wal`, or one without a log: then the fields about checkpoints, logs,
     /// transactions and groups do not count.
     pub scheme: &'static str,
     /// Whether the database was closed in order, and nothing was written since.
@@ -91,12 +91,49 @@ impl ControlSlot {
 
 impl CheckpointReport {
     /// Returns the slot that counts, unless both are damaged.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duramen::{Db, Options, inspect};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let disk = duramen_io::SimDisk::new(1);
+    /// Db::open_on(Arc::new(disk.clone()), Options::small())?.close()?;
+    /// let report = || inspect::checkpoint(Arc::new(disk.clone()));
+    /// assert!(report()?.current().unwrap().is_clean);
+    ///
+    /// disk.flip_bit("control", 20, 0); // damages the first slot
+    /// assert_eq!(report()?.current(), report()?.slots[1].as_ref().ok());
+    /// disk.flip_bit("control", 4096 + 20, 0);
+    /// assert_eq!(report()?.current(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn current(&self) -> Option<&ControlSlot> {
         self.slots.iter().flatten().max_by_key(|slot| slot.sequence)
     }
 }
 
 /// Reads the control file of a closed database, and the tables of the checkpoint that it names.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use duramen::{Db, Options, inspect};
+/// # use duramen_io::{CrashChoice, SimDisk};
+/// # fn main() -> duramen::Result<()> {
+/// # let disk = SimDisk::new(1);
+/// # let db = Db::open_on(Arc::new(disk.clone()), Options::small())?;
+/// let orders = db.create_table("orders")?;
+/// let mut order = db.begin();
+/// order.put(&orders, b"17", b"two chairs")?;
+/// db.checkpoint()?;
+/// let after_crash = disk.crash_image(&CrashChoice::Nothing);
+///
+/// let tables = inspect::checkpoint(Arc::new(after_crash))?.tables.unwrap();
+/// let interrupted = &tables.transactions[0];
+/// assert_eq!((interrupted.txn, interrupted.state), (order.id(), "active"));
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`] when the control file is cut short, [`crate::Error::OpenFailed`] when
@@ -122,9 +159,24 @@ fn no_checkpoints(scheme: &str) -> String {
 
 /// Returns the name of the storage scheme of a closed database.
 ///
+/// A preset is not a scheme of its own:
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use duramen::{Db, Options, Scheme, inspect};
+/// # fn main() -> duramen::Result<()> {
+/// # let disk = duramen_io::SimDisk::new(1);
+/// let options = Options { scheme: Scheme::NoPcm, ..Options::small() };
+/// Db::open_on(Arc::new(disk.clone()), options)?.close()?;
+/// assert_eq!(inspect::scheme(&disk)?, "wal");
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
-/// [`crate::Error::Corrupt`] when no slot of the control file can be used,
-/// [`crate::Error::OpenFailed`] when it cannot be read.
+/// [`crate::Error::Corrupt`], [`crate::Error::WrongVersion`] and [`crate::Error::NotADatabase`]
+/// when no slot of the control file can be used, [`crate::Error::OpenFailed`] when it cannot be
+/// read.
 pub fn scheme(disk: &dyn Disk) -> Result<&'static str> {
     let file = ControlFile::open(disk).map_err(|error| error.in_opening(disk.location()))?;
     Ok(file.control.scheme.name())

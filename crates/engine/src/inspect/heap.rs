@@ -124,6 +124,28 @@ pub struct HeapReport {
 /// Reads the heap of a closed database, damaged or not. Only the source counts among the options.
 /// The heap is not changed; it need not be writable.
 ///
+/// ```
+/// # use duramen::pmem::{Domain, Source, Survive};
+/// # use duramen::{Db, HeapOptions, Options, Scheme, inspect};
+/// # fn main() -> duramen::Result<()> {
+/// # let home = tempfile::tempdir().unwrap();
+/// # let source = Source::File(home.path().join("heap"));
+/// # let heap = HeapOptions::new(source, 4 << 20, Domain::VolatileCache);
+/// # let heap = HeapOptions { survive: Survive::Process, ..heap };
+/// let scheme = Scheme::InPlace(heap.clone());
+/// let options = Options { scheme, pool_bytes: 1 << 20, ..Options::default() };
+/// let db = Db::open(home.path().join("db"), options)?;
+/// db.create_table("films")?;
+/// db.close()?;
+///
+/// let report = inspect::heap(&heap)?;
+/// assert_eq!(report.state, "closed in order");
+/// assert!(report.problems.is_empty() && report.space.in_use > 0);
+/// assert_eq!(report.header.unwrap().scheme, Some("in-place"));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// [`crate::Error::Corrupt`] when the source is no heap at all, [`crate::Error::NotADatabase`] when
 /// it is missing or shorter than a header, [`crate::Error::AlreadyOpen`] when it is in use, and

@@ -44,17 +44,69 @@ pub struct LogEntries {
 
 impl LogEntries {
     /// Returns the address of the next record; after the last record, the end of the log.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duramen::{Db, Options, inspect};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let disk = duramen_io::SimDisk::new(1);
+    /// Db::open_on(Arc::new(disk.clone()), Options::small())?.close()?;
+    /// let mut entries = inspect::log(Arc::new(disk.clone()), None)?;
+    /// let first = entries.next().unwrap()?;
+    /// let next = entries.position();
+    /// assert_eq!(next, first.lsn.advance(first.length));
+    ///
+    /// // The log can be read from there on.
+    /// let rest = inspect::log(Arc::new(disk), Some(next))?;
+    /// assert_eq!(rest.count(), entries.count());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn position(&self) -> Lsn {
         self.scanner.position()
     }
 
     /// Returns the number of the ring in persistent memory that may hold the end of the log. The
     /// ring is not read.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duramen::pmem::{Domain, SimMemory, Source};
+    /// # use duramen::{Db, LogDevice, NvmOptions, Options, inspect};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let disk = duramen_io::SimDisk::new(1);
+    /// # let memory = Source::Simulated(SimMemory::new(1 << 20, Domain::VolatileCache));
+    /// let log_device = LogDevice::Nvm(NvmOptions::new(memory, Domain::VolatileCache));
+    /// let options = Options { log_device, ..Options::small() };
+    /// let db = Db::open_on(Arc::new(disk.clone()), options.clone())?;
+    /// drop(db); // without a clean shutdown
+    /// assert!(inspect::log(Arc::new(disk.clone()), None)?.ring().is_some());
+    ///
+    /// // A clean shutdown leaves nothing in the ring.
+    /// Db::open_on(Arc::new(disk.clone()), options)?.close()?;
+    /// assert_eq!(inspect::log(Arc::new(disk), None)?.ring(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ring(&self) -> Option<u64> {
         self.ring
     }
 
-    /// Returns why there is no record at [`Self::position`], after the last one.
+    /// Returns why there is no record at [`Self::position`], after the last one; `None` before.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duramen::{Db, Options, inspect};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let disk = duramen_io::SimDisk::new(1);
+    /// Db::open_on(Arc::new(disk.clone()), Options::small())?.close()?;
+    /// let mut entries = inspect::log(Arc::new(disk), None)?;
+    /// assert_eq!(entries.stopped_because(), None);
+    /// assert!(entries.by_ref().all(|entry| entry.is_ok()));
+    /// assert!(entries.stopped_because().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stopped_because(&self) -> Option<&str> {
         self.scanner.stopped_because()
     }
@@ -90,16 +142,60 @@ impl Iterator for LogEntries {
 /// Reads the log of a closed database from `from`, which must be the start of a record, or from its
 /// beginning. Ends, as recovery does, at the first position that holds no intact record.
 ///
+/// ```
+/// # use std::sync::Arc;
+/// # use duramen::{Db, Options, inspect};
+/// # fn main() -> duramen::Result<()> {
+/// # let disk = duramen_io::SimDisk::new(1);
+/// # let db = Db::open_on(Arc::new(disk.clone()), Options::small())?;
+/// # let accounts = db.create_table("accounts")?;
+/// let mut txn = db.begin();
+/// txn.insert(&accounts, b"alice", b"100")?;
+/// txn.insert(&accounts, b"bob", b"20")?;
+/// let id = txn.id();
+/// txn.commit()?;
+/// drop(db);
+///
+/// let entries = inspect::log(Arc::new(disk), None)?.collect::<duramen::Result<Vec<_>>>()?;
+/// let of_txn = entries.iter().filter(|entry| entry.txn == id);
+/// let kinds: Vec<_> = of_txn.map(|entry| entry.kind.as_str()).collect();
+/// assert_eq!(kinds, ["update", "update", "commit"]);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
-/// [`Error::InvalidOption`] when `from` is not in the log, or the database's storage scheme has
-/// none; [`Error::NotADatabase`],
-/// [`Error::Corrupt`] and [`Error::OpenFailed`] when the control file or the log's segments cannot
-/// be read.
+/// [`Error::InvalidOption`] when `from` is before any address or behind the log, or the database's
+/// storage scheme has none; [`Error::NotADatabase`], [`Error::WrongVersion`], [`Error::Corrupt`]
+/// and [`Error::OpenFailed`] when the control file or the log's segments cannot be read. The first
+/// entry is an error when the segment of `from` has been recycled.
 pub fn log(disk: Arc<dyn Disk>, from: Option<Lsn>) -> Result<LogEntries> {
     log_of(disk, LogId::ZERO, from)
 }
 
 /// Reads one of several logs as [`log()`] does.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use duramen::{Db, LogId, Options, Partition, inspect};
+/// # fn main() -> duramen::Result<()> {
+/// # let disk = duramen_io::SimDisk::new(1);
+/// let options = Options { logs: 2, log_partition: Partition::RoundRobin, ..Options::small() };
+/// let db = Db::open_on(Arc::new(disk.clone()), options)?;
+/// let weather = db.create_table("weather")?;
+/// for day in 0..4_u8 {
+///     db.run(|txn| txn.put(&weather, &[day], b"rain"))?;
+/// }
+/// drop(db);
+///
+/// for log in [LogId::new(0), LogId::new(1)] {
+///     let mut entries = inspect::log_of(Arc::new(disk.clone()), log, None)?;
+///     assert!(entries.any(|entry| entry.is_ok_and(|entry| entry.kind == "commit")));
+/// }
+/// assert!(inspect::log_of(Arc::new(disk), LogId::new(2), None).is_err());
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// As [`log()`]; [`Error::NotADatabase`] when there is no such log.

@@ -49,6 +49,25 @@ pub struct PageReport {
 
 /// Reads a page of a closed database, damaged or not.
 ///
+/// ```
+/// # use std::sync::Arc;
+/// # use duramen::{Db, Options, inspect};
+/// # use duramen_types::{PAGE_SIZE, PageId};
+/// # fn main() -> duramen::Result<()> {
+/// # let disk = duramen_io::SimDisk::new(1);
+/// # let db = Db::open_on(Arc::new(disk.clone()), Options::small())?;
+/// db.create_table("films")?;
+/// db.close()?;
+/// let catalog = || inspect::page(Arc::new(disk.clone()), PageId::new(2));
+/// assert_eq!(catalog()?.page_type, "leaf");
+/// assert!(catalog()?.checksum_ok && catalog()?.to_string().contains("films"));
+///
+/// disk.flip_bit("data", 2 * PAGE_SIZE as u64 + 5_000, 0);
+/// assert!(!catalog()?.checksum_ok);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// [`Error::InvalidOption`] when the data file has no such page; [`Error::OpenFailed`] when it
 /// cannot be read.
@@ -74,8 +93,31 @@ fn read(disk: &dyn Disk, page: PageId) -> Result<AlignedBuf> {
 /// Reads a page of a closed database whose pages are in a heap, damaged or not. Only the source
 /// counts among the options.
 ///
+/// ```
+/// # use duramen::pmem::{Domain, Source, Survive};
+/// # use duramen::{Db, HeapOptions, Options, Scheme, inspect};
+/// # use duramen_types::PageId;
+/// # fn main() -> duramen::Result<()> {
+/// # let home = tempfile::tempdir().unwrap();
+/// # let source = Source::File(home.path().join("heap"));
+/// # let heap = HeapOptions::new(source, 4 << 20, Domain::VolatileCache);
+/// # let heap = HeapOptions { survive: Survive::Process, ..heap };
+/// let scheme = Scheme::InPlace(heap.clone());
+/// let options = Options { scheme, pool_bytes: 1 << 20, ..Options::default() };
+/// let db = Db::open(home.path().join("db"), options)?;
+/// db.create_table("accounts")?;
+/// db.close()?;
+///
+/// let catalog = inspect::page_of_heap(&heap, PageId::new(2))?;
+/// assert!(catalog.to_string().contains("accounts"));
+/// assert!(catalog.checksum_ok && !catalog.has_checksum);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
-/// [`Error::InvalidOption`] when the heap has no such page; as [`super::heap()`].
+/// [`Error::InvalidOption`] when the heap has no such page; as [`super::heap()`], and
+/// [`Error::Corrupt`] when its header is damaged.
 pub fn page_of_heap(options: &HeapOptions, page: PageId) -> Result<PageReport> {
     let (region, usable) = super::heap::open(options)?;
     let (location, pages) = (region.location(), region.layout.pages);
@@ -98,6 +140,30 @@ pub fn page_of_heap(options: &HeapOptions, page: PageId) -> Result<PageReport> {
 /// Reads a page of a closed database with PCMLogging, damaged or not: its latest version in the
 /// region or, if there is none, that in the data file, with its tuples. The changes of transactions
 /// that had not committed are in it. Only the source counts among the options.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use duramen::pmem::{Domain, SimMemory, Source};
+/// # use duramen::{Db, Options, PcmOptions, Scheme, inspect};
+/// # use duramen_types::PageId;
+/// # fn main() -> duramen::Result<()> {
+/// # let disk = duramen_io::SimDisk::new(1);
+/// # let memory = SimMemory::new(1 << 20, Domain::VolatileCache);
+/// # let pcm = PcmOptions::new(Source::Simulated(memory), 1 << 20, Domain::VolatileCache);
+/// let scheme = Scheme::PcmLogging(pcm.clone());
+/// let options = Options { scheme, pool_bytes: 1 << 20, ..Options::default() };
+/// let db = Db::open_on(Arc::new(disk.clone()), options)?;
+/// db.create_table("events")?;
+/// db.close()?;
+///
+/// // The data file still has the catalog without the table.
+/// let catalog = PageId::new(2);
+/// let in_file = inspect::page(Arc::new(disk.clone()), catalog)?;
+/// let latest = inspect::page_of_pcm(Arc::new(disk), &pcm, catalog)?;
+/// assert!(!in_file.to_string().contains("events") && latest.to_string().contains("events"));
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// As [`page()`] and [`super::pcm()`].

@@ -57,9 +57,30 @@ pub struct PcmReport {
 
 /// Reads the memory of a closed database. Only the source counts among the options.
 ///
+/// ```
+/// # use duramen::pmem::{Domain, Source, Survive};
+/// # use duramen::{Db, Options, PcmOptions, Scheme, inspect};
+/// # fn main() -> duramen::Result<()> {
+/// # let home = tempfile::tempdir().unwrap();
+/// # let source = Source::File(home.path().join("pcm"));
+/// # let pcm = PcmOptions::new(source, 1 << 20, Domain::VolatileCache);
+/// # let pcm = PcmOptions { survive: Survive::Process, ..pcm };
+/// let scheme = Scheme::PcmLogging(pcm.clone());
+/// let options = Options { scheme, pool_bytes: 1 << 20, ..Options::default() };
+/// let db = Db::open(home.path().join("db"), options)?;
+/// db.create_table("orders")?;
+/// db.close()?;
+///
+/// let report = inspect::pcm(&pcm)?;
+/// assert_eq!(report.state, "closed in order");
+/// assert!(report.pages > 0 && report.active.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// [`crate::Error::Corrupt`] if there is no usable header; [`crate::Error::NotADatabase`] if there
-/// is no such file.
+/// is no such file; [`crate::Error::AlreadyOpen`] when it is in use.
 pub fn pcm(options: &PcmOptions) -> Result<PcmReport> {
     let pcm = open(options)?;
     let Summary { slots, free, pages, tuples, tuple_slots, erased, garbage, active, unreadable } = pcm.summary();

@@ -47,6 +47,9 @@ struct Lone {
     holder: PackedHolder,
 }
 
+// Zeros are an empty place.
+const _: () = assert!(size_of::<Option<Lone>>() == size_of::<Lone>());
+
 /// A holder in 8 bytes: the transaction above 3 bits for the mode. Never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct PackedHolder(std::num::NonZeroU64);

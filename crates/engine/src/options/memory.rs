@@ -53,17 +53,64 @@ impl TierOptions {
     pub const LEAST_BYTES: u64 = (BLOCK_SIZE + 16 * PAGE_SIZE) as u64;
 
     /// Returns options for a file of so many bytes in the database's own directory.
+    ///
+    /// ```
+    /// # use duramen::{Db, Options, TierOptions};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// let page_tier = Some(TierOptions::at_home(1 << 20));
+    /// Db::open(home.path(), Options { page_tier, ..Options::small() })?.close()?;
+    ///
+    /// // The database remembers its tier.
+    /// let db = Db::open(home.path(), Options::small())?;
+    /// assert_eq!(db.metrics().page_tier.unwrap().slots, 127);
+    /// # db.close()
+    /// # }
+    /// ```
     pub fn at_home(bytes: u64) -> Self {
         Self { place: TierPlace::Home, bytes }
     }
 
     /// Returns options for a file of so many bytes in another directory.
+    ///
+    /// The path must be absolute:
+    ///
+    /// ```
+    /// # use duramen::{Db, Error, Options, TierOptions};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let (home, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    /// let page_tier = Some(TierOptions::in_directory("fast", 1 << 20));
+    /// let refused = Db::open(home.path(), Options { page_tier, ..Options::small() });
+    /// assert!(matches!(refused, Err(Error::InvalidOption { option: "page_tier", .. })));
+    ///
+    /// let page_tier = Some(TierOptions::in_directory(fast.path(), 1 << 20));
+    /// let db = Db::open(home.path(), Options { page_tier, ..Options::small() })?;
+    /// assert_eq!(db.metrics().page_tier.unwrap().slots, 127);
+    /// # db.close()
+    /// # }
+    /// ```
     pub fn in_directory(directory: impl Into<PathBuf>, bytes: u64) -> Self {
         Self { place: TierPlace::Directory(directory.into()), bytes }
     }
 
     /// Returns options for so many bytes of persistent memory, which survive power cuts, on a
     /// platform with `domain`.
+    ///
+    /// This example has simulated memory; a program names a file in persistent memory:
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duramen::pmem::{Domain, SimMemory, Source};
+    /// # use duramen::{Db, Options, TierOptions};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let disk = Arc::new(duramen_io::SimDisk::new(1));
+    /// let memory = Source::Simulated(SimMemory::new(1 << 20, Domain::VolatileCache));
+    /// let page_tier = Some(TierOptions::in_memory(memory, Domain::VolatileCache, 1 << 20));
+    /// let db = Db::open_on(disk, Options { page_tier, ..Options::small() })?;
+    /// assert_eq!(db.metrics().page_tier.unwrap().slots, 127);
+    /// # db.close()
+    /// # }
+    /// ```
     pub fn in_memory(source: Source, domain: Domain, bytes: u64) -> Self {
         Self { place: TierPlace::Memory(TierMemory::new(source, domain)), bytes }
     }
@@ -71,6 +118,24 @@ impl TierOptions {
 
 impl TierMemory {
     /// Returns options for persistent memory that survives power cuts, on a platform with `domain`.
+    ///
+    /// ```
+    /// # use duramen::pmem::{Domain, Source, Survive};
+    /// # use duramen::{Db, Options, TierMemory, TierOptions, TierPlace};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let file = home.path().join("memory");
+    /// let memory = TierMemory::new(Source::File(file), Domain::VolatileCache);
+    /// assert_eq!(memory.survive, Survive::PowerCut);
+    ///
+    /// // The data in an ordinary file survives the process, but no power cut.
+    /// let memory = TierMemory { survive: Survive::Process, ..memory };
+    /// let page_tier = Some(TierOptions { place: TierPlace::Memory(memory), bytes: 1 << 20 });
+    /// let db = Db::open(home.path().join("db"), Options { page_tier, ..Options::small() })?;
+    /// assert_eq!(db.metrics().page_tier.unwrap().slots, 127);
+    /// # db.close()
+    /// # }
+    /// ```
     pub fn new(source: Source, domain: Domain) -> Self {
         Self {
             source,
@@ -121,6 +186,25 @@ impl PcmBasicOptions {
     const SEGMENTS: u64 = 16;
 
     /// Returns options for `bytes` bytes that survive power cuts, on a platform with `domain`.
+    ///
+    /// ```
+    /// # use duramen::pmem::{Domain, Source, Survive};
+    /// # use duramen::{Db, Options, PcmBasicOptions, Scheme};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let file = home.path().join("pcm");
+    /// let pcm = PcmBasicOptions::new(Source::File(file), 2 << 20, Domain::VolatileCache);
+    /// assert_eq!((pcm.survive, pcm.log_share), (Survive::PowerCut, 25));
+    ///
+    /// // The data in an ordinary file survives the process, but no power cut.
+    /// let scheme = Scheme::PcmBasic(PcmBasicOptions { survive: Survive::Process, ..pcm });
+    /// let options = Options { scheme, pool_bytes: 1 << 20, ..Options::default() };
+    /// let db = Db::open(home.path().join("db"), options)?;
+    /// assert!(db.metrics().page_tier.is_some());
+    /// assert!(home.path().join("pcm-log").is_file()); // the log is beside the pages
+    /// # db.close()
+    /// # }
+    /// ```
     pub fn new(source: Source, bytes: u64, domain: Domain) -> Self {
         Self {
             source,

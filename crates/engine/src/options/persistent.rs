@@ -79,6 +79,25 @@ impl HeapOptions {
 
     /// Returns options for a heap of `bytes` bytes in `source` that survives power cuts, on a
     /// platform with `domain`.
+    ///
+    /// ```
+    /// # use duramen::pmem::{Domain, Source, Survive};
+    /// # use duramen::{Db, HeapOptions, Options, Scheme};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let file = home.path().join("heap");
+    /// let heap = HeapOptions::new(Source::File(file), 4 << 20, Domain::VolatileCache);
+    /// assert_eq!((heap.survive, heap.journal_bytes), (Survive::PowerCut, None));
+    ///
+    /// // The data in an ordinary file survives the process, but no power cut.
+    /// let heap = HeapOptions { survive: Survive::Process, ..heap };
+    /// let scheme = Scheme::InPlace(heap);
+    /// let options = Options { scheme, pool_bytes: 1 << 20, ..Options::default() };
+    /// let db = Db::open(home.path().join("db"), options)?;
+    /// assert_eq!(db.metrics().heap.unwrap().pages, 376); // beside 1 MiB of journals
+    /// # db.close()
+    /// # }
+    /// ```
     pub fn new(source: Source, bytes: u64, domain: Domain) -> Self {
         Self {
             source,
@@ -146,6 +165,25 @@ impl PcmOptions {
 
     /// Returns options for `bytes` bytes in `source` that survive power cuts, on a platform with
     /// `domain`.
+    ///
+    /// ```
+    /// # use duramen::pmem::{Domain, Source, Survive};
+    /// # use duramen::{Db, Granularity, Options, PcmOptions, Scheme};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let file = home.path().join("pcm");
+    /// let pcm = PcmOptions::new(Source::File(file), 1 << 20, Domain::VolatileCache);
+    /// assert_eq!((pcm.survive, pcm.granularity), (Survive::PowerCut, Granularity::Page));
+    ///
+    /// // The data in an ordinary file survives the process, but no power cut.
+    /// let pcm = PcmOptions { survive: Survive::Process, ..pcm };
+    /// let scheme = Scheme::PcmLogging(pcm);
+    /// let options = Options { scheme, pool_bytes: 1 << 20, ..Options::default() };
+    /// let db = Db::open(home.path().join("db"), options)?;
+    /// assert!(db.metrics().pcm.unwrap().slots > 100);
+    /// # db.close()
+    /// # }
+    /// ```
     pub fn new(source: Source, bytes: u64, domain: Domain) -> Self {
         Self {
             source,

@@ -65,7 +65,7 @@ pub(super) const COVERS_BESIDE: usize = SLOT_BYTES - HEADER - PAGE_SIZE;
 pub(super) const COVERS_APART: usize = SLOT_BYTES - HEADER;
 
 /// The smallest region.
-pub(crate) const LEAST_BYTES: u64 = 1 << 20;
+pub(super) const LEAST_BYTES: u64 = 1 << 20;
 
 const _: () = assert!(SLOT_BYTES.is_multiple_of(LINE as usize) && SLOTS_AT.is_multiple_of(LINE));
 
@@ -106,6 +106,11 @@ pub(super) fn slots_in(bytes: u64) -> u32 {
 /// Returns the bytes of a region with so many slots.
 pub(super) fn bytes_of(slots: u32) -> u64 {
     Slot(slots).at()
+}
+
+/// Returns the bytes of the smallest region, which has whole slots only.
+pub(super) fn least_len() -> u64 {
+    bytes_of(slots_in(LEAST_BYTES))
 }
 
 /// The part of the header that is written once.

@@ -45,7 +45,7 @@ pub(crate) use content::Content;
 pub(crate) use covers::{ChangedKey, Cover, Covered, CoversOfPage};
 pub(crate) use image::{Image, slots_with};
 pub(crate) use inspection::Summary;
-pub(crate) use layout::{ENTRIES, LEAST_BYTES, SLOT_BYTES, Slot, Word};
+pub(crate) use layout::{ENTRIES, SLOT_BYTES, Slot, Word};
 pub(crate) use pages::{Clock, PcmPages};
 pub(crate) use recover::{Found, Loser, Winner};
 pub(crate) use tuple_pages::{ChangedLeaf, Ended};
@@ -57,7 +57,7 @@ use duramen_sync::{Mutex, Striped};
 use crate::error::{Error, Result};
 use crate::options::PcmOptions;
 use crate::region::{RegionPlace, State, word_of};
-use layout::{FIXED, Header, LINE, MAGIC, bytes_of, entry_at, slots_in};
+use layout::{FIXED, Header, LINE, MAGIC, bytes_of, entry_at, least_len, slots_in};
 
 /// How many numbers of the clock become available with one barrier.
 const CLOCK_STEP: u64 = 1 << 20;
@@ -121,7 +121,7 @@ impl Pcm {
             _ => "the PCM".to_owned(),
         };
         let slots = {
-            let region = place(options).open(LEAST_BYTES, Mode::Open)?;
+            let region = place(options).open(least_len(), Mode::Open)?;
             let mut fixed = [0; FIXED];
             region.read(0, &mut fixed);
             let header = Header::decode(&fixed).map_err(|defect| corrupt(&location, &defect.to_string()))?;
@@ -165,7 +165,7 @@ impl Pcm {
             timing: duramen_pmem::Timing::NONE,
             ..options.clone()
         };
-        let region = place(&options).open(LEAST_BYTES, Mode::Private)?;
+        let region = place(&options).open(least_len(), Mode::Private)?;
         let mut fixed = [0; FIXED];
         region.read(0, &mut fixed);
         let header = Header::decode(&fixed).map_err(|defect| corrupt(region.location(), &defect.to_string()))?;
@@ -173,11 +173,11 @@ impl Pcm {
         let len = match &options.source {
             Source::File(path) => path.metadata().map_or(0, |file| file.len()),
             Source::Simulated(memory) => memory.len(),
-            Source::Anonymous => LEAST_BYTES,
+            Source::Anonymous => least_len(),
         };
         let slots = slots.min(slots_in(len)).min(slots_in(PcmOptions::MOST_BYTES));
         drop(region);
-        let region = place(&options).open(bytes_of(slots).max(LEAST_BYTES), Mode::Private)?;
+        let region = place(&options).open(bytes_of(slots).max(least_len()), Mode::Private)?;
         Ok(Self::of_region(region, &options, header.database, slots))
     }
 

@@ -295,14 +295,19 @@ impl Pool {
         self.store.tuples()
     }
 
+    /// Returns the store's tier, if it has one that has not been drained.
+    fn tier(&self) -> Option<&dyn PageTier> {
+        self.store.tier().filter(|tier| !tier.is_drained())
+    }
+
     /// Returns whether the store has a tier.
     pub(crate) fn has_tier(&self) -> bool {
-        self.store.tier().is_some()
+        self.tier().is_some()
     }
 
     /// Returns the counters of the store's tier, if it has one.
     pub(crate) fn tier_metrics(&self) -> Option<TierMetrics> {
-        self.store.tier().map(PageTier::metrics)
+        self.tier().map(PageTier::metrics)
     }
 
     /// Takes the store's tier out of use ([`PageTier::drain`]); returns whether it has one.
@@ -311,15 +316,16 @@ impl Pool {
     /// [`Error::Corrupt`](crate::Error::Corrupt) for a damaged page in the tier. Those of the disk
     /// and of `remove`; the pool is then poisoned.
     pub(crate) fn drain_tier(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<bool> {
-        let Some(tier) = self.store.tier() else { return Ok(false) };
         self.alone(|| {
+            // Another thread may have done it meanwhile.
+            let Some(tier) = self.tier() else { return Ok(false) };
             tier.drain(remove).inspect_err(|error| {
                 if !matches!(error, crate::Error::Corrupt { .. }) {
                     self.poison(&error.to_string());
                 }
-            })
-        })?;
-        Ok(true)
+            })?;
+            Ok(true)
+        })
     }
 
     /// Returns the number of pages that the store has space for at this moment.

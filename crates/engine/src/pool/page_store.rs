@@ -181,6 +181,9 @@ pub(crate) trait PageTier {
     /// those of the disk and of `remove` the contents of the store are unknown.
     fn drain(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<()>;
 
+    /// Returns whether the tier has been drained.
+    fn is_drained(&self) -> bool;
+
     /// Returns the tier's counters.
     fn metrics(&self) -> TierMetrics;
 }

@@ -89,11 +89,38 @@ impl Snapshot {
 
     /// Returns an iterator over copies of the records whose keys lie in `range`, in ascending
     /// order. The first error ends it.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let options = duramen::Options { snapshots: true, ..duramen::Options::small() };
+    /// # let db = duramen::Db::in_memory(options)?;
+    /// # let events = db.table("events")?;
+    /// db.run(|txn| (0..10_u8).try_for_each(|day| txn.put(&events, &[day], b"...")))?;
+    /// let snapshot = db.snapshot()?;
+    /// db.run(|txn| txn.delete_range(&events, ..))?;
+    ///
+    /// let days = snapshot.scan(&events, [2_u8]..[5_u8]).map(|item| item.unwrap().0[0]);
+    /// assert_eq!(days.collect::<Vec<_>>(), [2, 3, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn scan(&self, table: &Table, range: impl KeyRange) -> SnapshotScan<'_> {
         SnapshotScan { cursor: self.cursor(table, range), has_failed: false }
     }
 
     /// Returns the names of all tables that the snapshot shows, in ascending order.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let options = duramen::Options { snapshots: true, ..duramen::Options::small() };
+    /// # let db = duramen::Db::in_memory(options)?;
+    /// db.create_table("films")?;
+    /// let snapshot = db.snapshot()?;
+    /// db.create_table("people")?;
+    /// assert_eq!(snapshot.list()?, ["films"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [`Snapshot::get`].
@@ -140,6 +167,25 @@ impl<'s> Cursor<'s> {
     }
 
     /// Returns the next record, or none at the end of the range.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let options = duramen::Options { snapshots: true, ..duramen::Options::small() };
+    /// # let db = duramen::Db::in_memory(options)?;
+    /// # let accounts = db.table("accounts")?;
+    /// # db.run(|txn| txn.put(&accounts, b"alice", &[100]))?;
+    /// # db.run(|txn| txn.put(&accounts, b"bob", &[50]))?;
+    /// let snapshot = db.snapshot()?;
+    /// let mut cursor = snapshot.cursor(&accounts, ..);
+    /// let mut sum = 0;
+    /// while let Some((name, balance)) = cursor.next()? {
+    ///     sum += u32::from(balance[0]);
+    ///     db.run(|txn| txn.put(&accounts, name, &[0]))?; // neither hindered nor seen
+    /// }
+    /// assert_eq!(sum, 150);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Snapshot::get`].

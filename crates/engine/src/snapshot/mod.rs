@@ -110,6 +110,19 @@ impl Snapshot {
     /// [`crate::Scheme::NvramGroupCommit`] it is the number of a batch, and with
     /// [`crate::Scheme::InPlace`] or under [`crate::CommitMode::Async`] the number of commits since
     /// the database was opened.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let options = duramen::Options { snapshots: true, ..duramen::Options::small() };
+    /// # let db = duramen::Db::in_memory(options)?;
+    /// # let films = db.table("films")?;
+    /// let before = db.snapshot()?;
+    /// db.run(|txn| txn.put(&films, b"Metropolis", b"1927"))?;
+    /// let after = db.snapshot()?;
+    /// assert!(before.gsn() < after.gsn());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn gsn(&self) -> Gsn {
         self.0.open.at()
     }
@@ -117,6 +130,22 @@ impl Snapshot {
     /// Finds a table that the snapshot shows. If the table has been dropped since, only snapshots
     /// can use the handle. The first opening of a table waits for a creation or a drop of a table
     /// that is in progress.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let options = duramen::Options { snapshots: true, ..duramen::Options::small() };
+    /// # let db = duramen::Db::in_memory(options)?;
+    /// let films = db.create_table("films")?;
+    /// db.run(|txn| txn.put(&films, b"Metropolis", b"1927"))?;
+    /// let snapshot = db.snapshot()?;
+    /// db.drop_table("films")?;
+    ///
+    /// assert!(db.open_table("films").is_err());
+    /// let films = snapshot.open_table("films")?;
+    /// assert_eq!(snapshot.get(&films, b"Metropolis")?, Some(b"1927".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of [`Snapshot::get`] and of a
@@ -140,6 +169,22 @@ impl Snapshot {
     }
 
     /// Reads the value of `key`.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let options = duramen::Options { snapshots: true, ..duramen::Options::small() };
+    /// # let db = duramen::Db::in_memory(options)?;
+    /// # let stock = db.table("stock")?;
+    /// db.run(|txn| txn.put(&stock, b"bolts", b"40"))?;
+    /// let snapshot = db.snapshot()?;
+    /// db.run(|txn| txn.delete(&stock, b"bolts"))?;
+    /// db.run(|txn| txn.put(&stock, b"nuts", b"25"))?;
+    ///
+    /// assert_eq!(snapshot.get(&stock, b"bolts")?, Some(b"40".to_vec()));
+    /// assert_eq!(snapshot.get(&stock, b"nuts")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::NoSuchTable`] if the table was dropped before the snapshot was made;

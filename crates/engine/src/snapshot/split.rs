@@ -20,9 +20,33 @@ pub type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 type Inner = (Vec<Vec<u8>>, Vec<PageId>);
 
 impl Snapshot {
-    /// Returns up to `n` ranges that together contain each key once, in ascending order, for as
-    /// many threads that scan the table. The ranges have about the same number of pages; a small
-    /// table has fewer.
+    /// Returns up to `n` ranges, at least one, that together contain each key once, in ascending
+    /// order, for as many threads that scan the table. The ranges have about the same number of
+    /// pages; a small table has fewer.
+    ///
+    /// ```
+    /// # use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    /// # use std::thread;
+    /// # fn main() -> duramen::Result<()> {
+    /// # let options = duramen::Options { snapshots: true, ..duramen::Options::small() };
+    /// # let db = duramen::Db::in_memory(options)?;
+    /// # let events = db.table("events")?;
+    /// # db.run(|txn| {
+    /// #     (0..1000_u16).try_for_each(|day| txn.put(&events, &day.to_be_bytes(), &[0; 100]))
+    /// # })?;
+    /// let snapshot = db.snapshot()?;
+    /// let parts = snapshot.split(&events, 4)?;
+    /// assert_eq!(parts.len(), 4);
+    /// let count = AtomicUsize::new(0);
+    /// thread::scope(|scope| {
+    ///     for part in parts {
+    ///         scope.spawn(|| count.fetch_add(snapshot.scan(&events, part).count(), Relaxed));
+    ///     }
+    /// });
+    /// assert_eq!(count.into_inner(), 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Snapshot::get`].

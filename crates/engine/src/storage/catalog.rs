@@ -59,11 +59,37 @@ impl Table {
     }
 
     /// Returns the table's name.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let films = db.create_table("films")?;
+    /// assert_eq!(films.name(), "films");
+    ///
+    /// // A handle from before does not learn the new name.
+    /// db.change_tables(|tables| tables.rename("films", "movies"))?;
+    /// assert_eq!(films.name(), "films");
+    /// assert_eq!(db.open_table("movies")?.name(), "movies");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
     /// Returns the table's id, which no other table of the database has or will have.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let before = db.create_table("sessions")?;
+    /// db.drop_table("sessions")?;
+    /// let after = db.create_table("sessions")?;
+    /// assert_eq!(before.name(), after.name());
+    /// assert_ne!(before.id(), after.id());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn id(&self) -> TableId {
         self.0.tree.table
     }

@@ -194,6 +194,7 @@ impl Space {
         let first = found.first.get();
         let end = first + u64::from(found.bits.end - found.bits.start);
         pool.reserve_page(PageId::new(end - 1 + ROLLBACK_PAGES))?;
+        self.move_hint(found.hint, first);
         self.reserved.lock().push(first..end);
         Ok(Run { space: self, first, left: first..end, grown: found.grown })
     }

@@ -48,6 +48,21 @@ impl Commit {
 
     /// Returns whether [`Commit::wait`] would return at once, with success or an error. Costs one
     /// read of memory, or a share of the work if the logs use shared commit rounds.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let orders = db.table("orders")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&orders, b"17", b"paid")?;
+    /// let commit = txn.commit_async();
+    /// while !commit.is_done() {
+    ///     std::thread::yield_now(); // or run other transactions
+    /// }
+    /// assert!(commit.wait().is_ok()); // at once
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_done(&self) -> bool {
         match &self.0 {
             State::Done(_) => true,
@@ -64,6 +79,20 @@ impl Commit {
     }
 
     /// Blocks until the commit is durable.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let orders = db.table("orders")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&orders, b"17", b"paid")?;
+    /// let commit = txn.commit_async();
+    /// // This thread goes on; another one waits, and then answers the customer.
+    /// let answer = std::thread::spawn(move || commit.wait().map(|()| "order 17 is paid"));
+    /// assert_eq!(answer.join().unwrap()?, "order 17 is paid");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`crate::Txn::commit`].
@@ -85,6 +114,21 @@ impl Commit {
     /// wakes all tasks, one after the other: a slow call delays the others, and a call that waits
     /// for another such call, or for a task to be woken, waits for ever. Closing the database waits
     /// for the call in progress.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let orders = db.table("orders")?;
+    /// let (sender, answers) = std::sync::mpsc::channel();
+    /// let mut txn = db.begin();
+    /// txn.put(&orders, b"17", b"paid")?;
+    /// txn.commit_async().on_done(move |outcome| {
+    ///     sender.send(outcome.map(|()| "order 17 is paid")).unwrap();
+    /// });
+    /// assert_eq!(answers.recv().unwrap()?, "order 17 is paid");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// After the outcome has been given out to a task that awaited it.

@@ -38,8 +38,27 @@ impl Txn {
     /// Makes the transaction's changes permanent and visible. When this returns, they survive any
     /// crash (except under [`CommitMode::Async`]).
     ///
+    /// ```
+    /// # use duramen::{Db, Options};
+    /// # fn main() -> duramen::Result<()> {
+    /// # let home = tempfile::tempdir().unwrap();
+    /// # let db = Db::open(home.path(), Options::small())?;
+    /// # let films = db.create_table("films")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&films, b"Metropolis", b"1927")?;
+    /// txn.commit()?;
+    /// drop(db); // without `Db::close`, as after a crash
+    ///
+    /// let db = Db::open(home.path(), Options::small())?;
+    /// let films = db.open_table("films")?;
+    /// assert_eq!(db.begin().get(&films, b"Metropolis")?, Some(b"1927".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`crate::Error::MustAbort`] if an earlier operation failed: the transaction is rolled back.
+    /// [`crate::Error::Closed`] if the database was closed: the next opening takes it back.
     /// [`crate::Error::Io`] and [`crate::Error::Poisoned`] if the log could not be hardened: the
     /// next opening of the database determines whether the transaction is committed.
     pub fn commit(mut self) -> Result<()> {
@@ -86,6 +105,21 @@ impl Txn {
     /// Aborts as [`Txn::abort`] does, but does not wait under [`CommitMode::Pipelined`]: the
     /// changes are gone when this returns, and the caller may act on what the transaction has read
     /// when the returned [`Commit`] is done.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let stock = db.table("stock")?;
+    /// # db.run(|txn| txn.put(&stock, b"bolts", b"40"))?;
+    /// let mut txn = db.begin();
+    /// let before = txn.get_for_update(&stock, b"bolts")?;
+    /// txn.put(&stock, b"bolts", b"0")?;
+    /// let aborted = txn.abort_async();
+    /// assert_eq!(db.begin().get(&stock, b"bolts")?, before);
+    /// aborted.wait()?; // from now on, others may be told of `before`
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn abort_async(mut self) -> Commit {
         let seen = self.seen_by_choice();
         match self.abort_now() {
@@ -129,6 +163,24 @@ impl Txn {
     /// Takes back all changes of the transaction. As after a commit, the caller may act on what the
     /// transaction has read when this returns: it is hardened. (Dropping a transaction takes its
     /// changes back, too, and waits for nothing.)
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let accounts = db.table("accounts")?;
+    /// db.run(|txn| txn.put(&accounts, b"alice", b"100"))?;
+    ///
+    /// let mut txn = db.begin();
+    /// txn.put(&accounts, b"alice", b"0")?;
+    /// txn.put(&accounts, b"bob", b"100")?;
+    /// txn.abort()?;
+    ///
+    /// let mut txn = db.begin();
+    /// assert_eq!(txn.get(&accounts, b"alice")?, Some(b"100".to_vec()));
+    /// assert_eq!(txn.get(&accounts, b"bob")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`crate::Error::Io`] and others if the rollback could not be completed; then the database is

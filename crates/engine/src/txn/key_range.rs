@@ -3,9 +3,35 @@
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// A range of keys: `..`, or any other kind of range over byte strings, such as `b"a"..b"b"`,
-/// `start..=end` or `..key` for `Vec<u8>`, `&[u8]`, `[u8; N]` and other types.
+/// `start..=end` or `..key` for `Vec<u8>`, `&[u8]`, `[u8; N]` and other types; or a pair of bounds.
 pub trait KeyRange {
-    /// Returns where the range begins and ends.
+    /// Returns where the range begins and ends. A type of the program can be a range, too:
+    ///
+    /// ```
+    /// # use std::ops::Bound;
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let orders = db.table("orders")?;
+    /// use duramen::KeyRange;
+    ///
+    /// /// The orders of a day: their keys begin with it.
+    /// struct Day(u16);
+    ///
+    /// impl KeyRange for Day {
+    ///     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    ///         (self.0.to_be_bytes()..(self.0 + 1).to_be_bytes()).into_bounds()
+    ///     }
+    /// }
+    ///
+    /// # db.run(|txn| {
+    /// #     txn.put(&orders, &[0, 3, 17], b"bolts")?;
+    /// #     txn.put(&orders, &[0, 3, 18], b"nuts")?;
+    /// #     txn.put(&orders, &[0, 4, 19], b"nails")
+    /// # })?;
+    /// assert_eq!(db.begin().scan(&orders, Day(3)).count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 }
 

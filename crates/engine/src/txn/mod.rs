@@ -101,6 +101,25 @@ impl Txn {
 
     /// Returns the transaction's id. No other transaction of this opening has it, nor has any other
     /// transaction that has written something.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duramen::Error;
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let stock = db.table("stock")?;
+    /// let mut writer = db.begin();
+    /// writer.put(&stock, b"bolts", b"40")?;
+    /// let mut reader = db.begin();
+    /// assert_ne!(reader.id(), writer.id());
+    ///
+    /// // Errors name the transaction.
+    /// reader.set_lock_wait_limit(Some(Duration::ZERO));
+    /// let error = reader.get(&stock, b"bolts").unwrap_err();
+    /// assert!(matches!(error, Error::LockTimeout { txn } if txn == reader.id()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn id(&self) -> TxnId {
         self.context().locks.txn()
     }
@@ -132,6 +151,18 @@ impl Txn {
     }
 
     /// Returns the isolation level.
+    ///
+    /// ```
+    /// # use duramen::Isolation;
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// let txn = db.begin(); // of the level that the options say
+    /// assert_eq!(txn.isolation(), Isolation::Serializable);
+    /// let txn = db.begin_with(Isolation::ReadCommitted);
+    /// assert_eq!(txn.isolation(), Isolation::ReadCommitted);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn isolation(&self) -> Isolation {
         self.isolation
     }
@@ -197,6 +228,13 @@ impl Txn {
         self.lock(LockId::table(tree.table), mode)?;
         table.check_not_dropped()?;
         Ok(tree)
+    }
+
+    /// Keeps a table from being dropped until the transaction ends.
+    pub(crate) fn keep_table(&mut self, table: &Table) -> Result<()> {
+        self.check_usable()?;
+        let result = self.enter_table(table, LockMode::IntentShared).map(drop);
+        self.record_outcome(result)
     }
 
     /// Runs `work` for the database's own transactions on its catalog, which hold a lock on the

@@ -21,15 +21,41 @@ use crate::storage::store::Store;
 impl Txn {
     /// Reads the value of `key`.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let capitals = db.table("capitals")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&capitals, b"France", b"Paris")?;
+    /// assert_eq!(txn.get(&capitals, b"France")?, Some(b"Paris".to_vec()));
+    /// assert_eq!(txn.get(&capitals, b"Atlantis")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`crate::Error::NoSuchTable`], [`crate::Error::KeyTooLarge`]; [`crate::Error::Deadlock`] and
-    /// the others that leave only an abort.
+    /// [`crate::Error::NoSuchTable`], [`crate::Error::ForeignTable`],
+    /// [`crate::Error::KeyTooLarge`]; [`crate::Error::Deadlock`] and the others that leave only an
+    /// abort.
     pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.get_with(table, key, <[u8]>::to_vec)
     }
 
     /// Reads as [`Txn::get`] does, but calls `read` with the value and returns the result, which
     /// avoids a copy.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let reviews = db.table("reviews")?;
+    /// # db.run(|txn| txn.put(&reviews, b"Metropolis", b"a silent film from Berlin"))?;
+    /// let mut txn = db.begin();
+    /// let spaces = |text: &[u8]| text.iter().filter(|byte| **byte == b' ').count();
+    /// assert_eq!(txn.get_with(&reviews, b"Metropolis", spaces)?, Some(4));
+    /// assert_eq!(txn.get_with(&reviews, b"Vertigo", spaces)?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Txn::get`].
@@ -82,6 +108,18 @@ impl Txn {
 
     /// Returns whether there is a record with the key `key`.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let guests = db.table("guests")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&guests, b"alice", b"")?;
+    /// assert!(txn.contains(&guests, b"alice")?);
+    /// assert!(!txn.contains(&guests, b"bob")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Txn::get`].
     pub fn contains(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
@@ -91,6 +129,28 @@ impl Txn {
     /// Reads the value of `key` and locks it exclusively, for a transaction that is going to change
     /// it. Otherwise two transactions that both read the key and then write it would deadlock.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duramen::Error;
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let chairs = db.table("chairs")?;
+    /// # db.run(|txn| txn.put(&chairs, b"evening", &[12]))?;
+    /// let mut txn = db.begin();
+    /// let free = txn.get_for_update(&chairs, b"evening")?.unwrap()[0];
+    ///
+    /// // Others wait for the lock, even to read; this one refuses to wait.
+    /// let mut other = db.begin();
+    /// other.set_lock_wait_limit(Some(Duration::ZERO));
+    /// assert!(matches!(other.get(&chairs, b"evening"), Err(Error::LockTimeout { .. })));
+    ///
+    /// txn.put(&chairs, b"evening", &[free - 1])?;
+    /// txn.commit()?;
+    /// # assert_eq!(db.run(|txn| txn.get(&chairs, b"evening"))?, Some(vec![11]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Txn::get`].
     pub fn get_for_update(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -99,6 +159,21 @@ impl Txn {
 
     /// Reads as [`Txn::get_for_update`] does, but calls `read` with the value and returns the
     /// result, which avoids a copy.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let accounts = db.table("accounts")?;
+    /// # db.run(|txn| txn.put(&accounts, b"alice", &100_u64.to_le_bytes()))?;
+    /// let number = |value: &[u8]| u64::from_le_bytes(value.try_into().unwrap());
+    /// let mut txn = db.begin();
+    /// let balance = txn.get_for_update_with(&accounts, b"alice", number)?;
+    /// assert_eq!(balance, Some(100));
+    /// txn.put(&accounts, b"alice", &(100_u64 - 30).to_le_bytes())?;
+    /// txn.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Txn::get`].

@@ -6,6 +6,21 @@ use crate::txn_state::undo::undo_to;
 
 impl Txn {
     /// Marks the current point of the transaction.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let basket = db.table("basket")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&basket, b"bolts", b"40")?;
+    /// let bolts_only = txn.savepoint();
+    /// txn.put(&basket, b"nuts", b"25")?;
+    /// txn.rollback_to(&bolts_only)?;
+    /// txn.commit()?;
+    /// assert_eq!(db.begin().scan(&basket, ..).count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn savepoint(&mut self) -> Savepoint {
         self.savepoints += 1;
         let mark = self.context().log.mark();
@@ -15,6 +30,24 @@ impl Txn {
 
     /// Takes back everything done since `savepoint`. The transaction keeps its locks. The savepoint
     /// stays valid, later ones do not.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let basket = db.table("basket")?;
+    /// let mut txn = db.begin();
+    /// let empty = txn.savepoint();
+    /// txn.put(&basket, b"bolts", b"40")?;
+    /// let bolts_only = txn.savepoint();
+    ///
+    /// txn.rollback_to(&empty)?;
+    /// assert_eq!(txn.get(&basket, b"bolts")?, None);
+    /// let later = txn.rollback_to(&bolts_only);
+    /// assert!(matches!(later, Err(duramen::Error::NoSuchSavepoint)));
+    /// txn.rollback_to(&empty)?; // as often as needed
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::NoSuchSavepoint`] for a savepoint of another transaction or database, or one that

@@ -143,6 +143,23 @@ impl Txn {
     }
 
     /// Returns a cursor over the records whose keys lie in `range`, in descending order.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let events = db.table("events")?;
+    /// db.run(|txn| (0..10_u8).try_for_each(|day| txn.put(&events, &[day], b"...")))?;
+    ///
+    /// let mut txn = db.begin();
+    /// let mut cursor = txn.cursor_rev(&events, [5_u8]..[8_u8]);
+    /// let mut days = Vec::new();
+    /// while let Some((day, _)) = cursor.next()? {
+    ///     days.push(day[0]);
+    /// }
+    /// assert_eq!(days, [7, 6, 5]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cursor_rev(&mut self, table: &Table, range: impl KeyRange) -> TxnCursor<'_> {
         TxnCursor(self.scan_rev(table, range))
     }
@@ -175,11 +192,40 @@ impl Txn {
 
     /// Returns the records whose keys begin with `prefix`, in ascending order. [`Txn::scan`]
     /// describes which records the scan sees.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let names = db.table("names")?;
+    /// let mut txn = db.begin();
+    /// for key in ["film/Metropolis", "film/Vertigo", "person/Lang"] {
+    ///     txn.put(&names, key.as_bytes(), b"...")?;
+    /// }
+    /// let films = txn.scan_prefix(&names, b"film/").map(|item| item.unwrap().0);
+    /// assert_eq!(films.collect::<Vec<_>>(), [&b"film/Metropolis"[..], &b"film/Vertigo"[..]]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn scan_prefix(&mut self, table: &Table, prefix: &[u8]) -> Scan<'_> {
         self.scan(table, key_range::of_prefix(prefix))
     }
 
     /// Returns the record with the lowest key, and locks what keeps it the lowest.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let orders = db.table("orders")?;
+    /// db.run(|txn| (17..20_u8).try_for_each(|number| txn.put(&orders, &[number], b"...")))?;
+    ///
+    /// let mut txn = db.begin();
+    /// let (oldest, _) = txn.first(&orders)?.unwrap();
+    /// assert_eq!(oldest, [17]);
+    /// txn.delete(&orders, &oldest)?;
+    /// assert_eq!(txn.first(&orders)?, Some((vec![18], b"...".to_vec())));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Txn::get`].
@@ -188,6 +234,21 @@ impl Txn {
     }
 
     /// Returns the record with the highest key, and locks what keeps it the highest.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let orders = db.table("orders")?;
+    /// db.run(|txn| txn.insert(&orders, &[17], b"bolts"))?;
+    ///
+    /// let mut txn = db.begin();
+    /// let next = txn.last(&orders)?.map_or(0, |(number, _)| number[0] + 1);
+    /// assert_eq!(next, 18);
+    /// txn.insert(&orders, &[next], b"nuts")?; // no other transaction can take this number
+    /// txn.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Txn::get`].
@@ -211,6 +272,20 @@ impl Txn {
 
     /// Returns the records whose keys lie in `range`, in descending order. [`Txn::scan`] describes
     /// which records the scan sees.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let events = db.table("events")?;
+    /// db.run(|txn| (0..10_u8).try_for_each(|day| txn.put(&events, &[day], b"...")))?;
+    ///
+    /// let mut txn = db.begin();
+    /// let mut days = txn.scan_rev(&events, ..=[7_u8]).map(|item| item.unwrap().0);
+    /// assert_eq!(days.next(), Some(vec![7]));
+    /// assert_eq!(days.next(), Some(vec![6]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn scan_rev(&mut self, table: &Table, range: impl KeyRange) -> Scan<'_> {
         Scan::new(self, Some(table.clone()), range, Direction::Backward)
     }
@@ -555,6 +630,22 @@ impl Iterator for Scan<'_> {
 
 impl TxnCursor<'_> {
     /// Returns the next record, or none at the end of the range.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let stock = db.table("stock")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&stock, b"nuts", b"25")?;
+    /// txn.put(&stock, b"bolts", b"40")?;
+    ///
+    /// let mut cursor = txn.cursor(&stock, ..);
+    /// assert_eq!(cursor.next()?, Some((&b"bolts"[..], &b"40"[..])));
+    /// assert_eq!(cursor.next()?, Some((&b"nuts"[..], &b"25"[..])));
+    /// assert_eq!(cursor.next()?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Txn::get`].

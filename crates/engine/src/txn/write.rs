@@ -88,15 +88,41 @@ impl OverflowWriter for ChainLog<'_> {
 impl Txn {
     /// Adds a record.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let users = db.table("users")?;
+    /// let mut txn = db.begin();
+    /// txn.insert(&users, b"alice", b"Alice Jones")?;
+    /// let again = txn.insert(&users, b"alice", b"Alice Smith");
+    /// assert!(matches!(again, Err(duramen::Error::KeyExists)));
+    /// assert_eq!(txn.get(&users, b"alice")?, Some(b"Alice Jones".to_vec()));
+    /// txn.commit()?; // this error does not end the transaction
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::KeyExists`] if the key exists; [`Error::KeyTooLarge`], [`Error::ValueTooLarge`],
-    /// [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the others that leave only
-    /// an abort.
+    /// [`Error::NoSuchTable`], [`Error::ForeignTable`], [`Error::TooManyLargeValues`];
+    /// [`Error::Full`], [`Error::Deadlock`] and the others that leave only an abort.
     pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.write(table, key, value, Expect::Absence)
     }
 
     /// Adds a record, or replaces its value.
+    ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let prices = db.table("prices")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&prices, b"bolts", b"12")?;
+    /// txn.put(&prices, b"bolts", b"15")?;
+    /// assert_eq!(txn.get(&prices, b"bolts")?, Some(b"15".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Txn::insert`], without [`Error::KeyExists`].
@@ -106,6 +132,20 @@ impl Txn {
 
     /// Replaces the value of a record.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let prices = db.table("prices")?;
+    /// let mut txn = db.begin();
+    /// txn.insert(&prices, b"bolts", b"12")?;
+    /// txn.update(&prices, b"bolts", b"15")?;
+    /// let missing = txn.update(&prices, b"nuts", b"9");
+    /// assert!(matches!(missing, Err(duramen::Error::KeyNotFound)));
+    /// assert!(!txn.contains(&prices, b"nuts")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::KeyNotFound`] if the key does not exist; otherwise as [`Txn::put`].
     pub fn update(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
@@ -114,9 +154,21 @@ impl Txn {
 
     /// Removes a record; returns whether it existed.
     ///
+    /// ```
+    /// # fn main() -> duramen::Result<()> {
+    /// # let db = duramen::Db::in_memory(duramen::Options::small())?;
+    /// # let guests = db.table("guests")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&guests, b"alice", b"table 4")?;
+    /// assert!(txn.delete(&guests, b"alice")?);
+    /// assert!(!txn.delete(&guests, b"alice")?); // it was gone already
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::KeyTooLarge`], [`Error::NoSuchTable`]; [`Error::Full`], [`Error::Deadlock`] and the
-    /// others that leave only an abort.
+    /// [`Error::KeyTooLarge`], [`Error::NoSuchTable`], [`Error::ForeignTable`]; [`Error::Full`],
+    /// [`Error::Deadlock`] and the others that leave only an abort.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
         cost::work(sim_cost::WRITE);
         self.check_usable()?;

@@ -31,9 +31,9 @@ pub(crate) struct Deleted<'a> {
     pub(crate) flags: SlotFlags,
 }
 
-/// Each piece of memory for the bytes of runs is so many times as large as the one before, up to a
-/// limit in bytes.
-const GROWTH: usize = 8;
+/// A piece of memory for the bytes of runs is twice as large as the one before, and eight times
+/// from the first size in bytes up to the second.
+const SMALL_PIECE: usize = 64 << 10;
 const LARGEST_PIECE: usize = 16 << 20;
 
 /// The table of a run, and its first key.
@@ -69,19 +69,28 @@ pub(super) struct RunMemory {
     left: BytesMut,
     /// Size of the last piece.
     size: usize,
+    /// Bytes of all pieces.
+    bytes: u64,
 }
 
 impl RunMemory {
+    /// Returns the bytes of all pieces.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Returns an empty buffer with room for `len` bytes.
     fn take(&mut self, len: usize) -> &mut BytesMut {
         if self.left.capacity() < len {
-            self.size = len.max((GROWTH * self.size).min(LARGEST_PIECE));
+            let growth = if self.size < SMALL_PIECE { 2 } else { 8 };
+            self.size = len.max((growth * self.size).min(LARGEST_PIECE));
+            self.bytes += self.size as u64;
             self.left = BytesMut::with_capacity(self.size);
             let memory = self.left.spare_capacity_mut();
             let skip = memory.as_ptr().align_offset(HUGE_PAGE);
-            if skip + HUGE_PAGE <= memory.len() {
+            if memory.len().saturating_sub(skip) >= len.max(HUGE_PAGE) {
                 prefer_huge_pages(NonNull::from(&mut memory[0]).cast(), memory.len());
-                // What lies before is never touched, and so takes no memory.
+                // Fresh memory that is never touched is not taken from the system.
                 self.left = self.left.split_off(skip);
             }
         }
@@ -104,8 +113,8 @@ impl Runs {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Adds a run of these records, which are in the order of their keys; returns the bytes of
-    /// memory that it takes, or nothing if it overlaps with another one.
+    /// Adds a run of these records, which are in the order of their keys; returns the bytes that it
+    /// takes beside `memory`, or nothing if it overlaps with another one.
     pub(super) fn add(
         &self,
         writer: &Arc<Writer>,
@@ -126,7 +135,7 @@ impl Runs {
         Some(size)
     }
 
-    /// Removes these runs; returns the bytes of memory that they took.
+    /// Removes these runs; returns the bytes that they took beside their memory.
     pub(super) fn free(&self, places: &[Place]) -> u64 {
         if places.is_empty() {
             return 0;
@@ -212,10 +221,10 @@ impl Run {
         None
     }
 
-    /// Returns the bytes of memory that the run takes, with its first key in two places.
+    /// Returns the bytes that the run takes beside its memory, with its first key in two places.
     fn size(&self) -> u64 {
         let places = 2 * (size_of::<Place>() + self.key(0).len());
-        (size_of::<Self>() + size_of_val(&self.records[..]) + self.bytes.len() + places) as u64
+        (size_of::<Self>() + size_of_val(&self.records[..]) + places) as u64
     }
 }
 
@@ -290,6 +299,7 @@ mod tests {
         pieces.dedup();
         assert_eq!(pieces[0], 2 * (2 + VALUE), "the first run has memory of its own");
         assert!(pieces.len() < 5 && *pieces.last().unwrap() <= LARGEST_PIECE, "{pieces:?}");
+        assert_eq!(memory.bytes(), pieces.iter().sum::<usize>() as u64);
         drop(memory);
         for n in 0..100_u8 {
             assert_eq!(value(&runs, &[n, 1]), Some(vec![n; VALUE]));

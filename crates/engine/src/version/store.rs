@@ -69,7 +69,7 @@ struct Versions {
     runs: Vec<Place>,
     /// Where the bytes of further runs go.
     memory: RunMemory,
-    /// The bytes of what is published, except runs.
+    /// The bytes of what is published; of runs only their memory.
     bytes: u64,
 }
 
@@ -353,7 +353,12 @@ impl VersionStore {
         let versions = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
         self.publish(versions);
         let writer = versions.writer.get_or_insert_default();
-        if let Some(place) = self.buckets().add_run(writer, table, records, &mut versions.memory) {
+        let before = versions.memory.bytes();
+        let place = self.buckets().add_run(writer, table, records, &mut versions.memory);
+        let added = versions.memory.bytes() - before;
+        versions.bytes += added;
+        self.buckets().count(added);
+        if let Some(place) = place {
             versions.runs.push(place);
             return;
         }

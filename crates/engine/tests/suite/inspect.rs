@@ -1,8 +1,9 @@
 //! Inspects closed databases, healthy and damaged.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use duramen::{Db, Error, inspect};
+use duramen::{Db, Error, Options, inspect};
 use duramen_io::{AlignedBuf, Disk, OpenMode, SimDisk};
 use duramen_types::{Lsn, PAGE_SIZE, PageId};
 use rand::rngs::SmallRng;
@@ -213,5 +214,32 @@ fn a_table_is_measured() {
     assert_eq!(check.pages, nodes + report.overflow_pages + 2, "{check:?}"); // and the bitmap and the catalog
     db.drop_table("t").unwrap();
     assert!(matches!(inspect::table(&db, &table), Err(Error::NoSuchTable { .. })));
+    db.close().unwrap();
+}
+
+/// Splits and merges happen meanwhile, on every level.
+#[test]
+fn a_table_that_changes_is_measured() {
+    let db = Db::in_memory(Options::small()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let keep = |key: u32| key.is_multiple_of(8);
+    let put = |key: u32| db.run(|txn| txn.put(&table, &key.to_be_bytes(), &[7; 400]));
+    (0..4_000).filter(|key| keep(*key)).for_each(|key| put(key).unwrap());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                (0..4_000).filter(|key| !keep(*key)).for_each(|key| put(key).unwrap());
+                let delete = |key: u32| db.run(|txn| txn.delete(&table, &key.to_be_bytes()));
+                (0..4_000).filter(|key| !keep(*key)).for_each(|key| assert!(delete(key).unwrap()));
+            }
+        });
+        for _ in 0..200 {
+            let report = inspect::table(&db, &table).unwrap();
+            assert!((500..=4_000).contains(&report.records), "{report}");
+            assert!(report.levels.len() >= 2 && report.levels.iter().all(|level| level.pages > 0), "{report}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
     db.close().unwrap();
 }

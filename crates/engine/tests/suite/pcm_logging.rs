@@ -45,6 +45,20 @@ fn pcm_of(db: &Db) -> PcmMetrics {
     db.metrics().pcm.expect("the database has PCM")
 }
 
+/// Regression: the file of the smallest memory has whole slots only, and was refused as too short.
+#[test]
+fn the_smallest_memory_is_opened_again() {
+    let home = tempfile::tempdir().unwrap();
+    let options = in_file(&home.path().join("pcm"), PcmOptions::LEAST_BYTES);
+    for life in 0..3_u8 {
+        let db = Db::open(home.path().join("db"), options.clone()).unwrap();
+        let table = db.table("t").unwrap();
+        db.run(|txn| txn.put(&table, &[life], b"here")).unwrap();
+        assert_eq!(db.begin().scan(&table, ..).count(), usize::from(life) + 1);
+        db.close().unwrap();
+    }
+}
+
 /// The other protocol with the other granularity: what one has left, the other reads.
 fn other(way: Way) -> Way {
     WAYS[3 - WAYS.iter().position(|some| *some == way).unwrap()]

@@ -5,12 +5,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use duramen::inspect::{Answer, Question, ask};
-use duramen::{Db, Error, Options};
+use duramen::{Db, Error, Options, inspect};
 
 use crate::common::small;
 
 fn stats(home: &Path) -> Option<Answer> {
-    ask(home, Question::Stats).unwrap()
+    ask(home, &Question::Stats).unwrap()
 }
 
 #[test]
@@ -51,15 +51,15 @@ fn a_check_reads_a_snapshot_while_transactions_write() {
     db.run(|txn| (0..2_000_u32).try_for_each(|key| txn.put(&one, &key.to_be_bytes(), &[1; 100]))).unwrap();
     let mut writing = db.begin();
     writing.put(&two, b"key", &[2; 20_000]).unwrap();
-    let answer = ask(home.path(), Question::Check).unwrap().unwrap();
+    let answer = ask(home.path(), &Question::Check).unwrap().unwrap();
     assert_eq!((answer.is_damaged, &answer.text[..]), (false, "read through a snapshot: 2 tables, 2000 records\n"));
     writing.commit().unwrap();
-    let answer = ask(home.path(), Question::Check).unwrap().unwrap();
+    let answer = ask(home.path(), &Question::Check).unwrap().unwrap();
     assert!(answer.text.ends_with("2001 records\n"), "{answer:?}");
     db.close().unwrap();
 
     let db = Db::open(home.path(), small()).unwrap();
-    let refused = ask(home.path(), Question::Check).unwrap_err().to_string();
+    let refused = ask(home.path(), &Question::Check).unwrap_err().to_string();
     assert!(refused.contains("snapshots"), "{refused}");
     db.close().unwrap();
 }
@@ -78,7 +78,7 @@ fn a_check_finds_a_damaged_page() {
     bytes[leaf * 8192 + 4096] = 8;
     std::fs::write(&data, bytes).unwrap();
     let db = Db::open(home.path(), options).unwrap();
-    let answer = ask(home.path(), Question::Check).unwrap().unwrap();
+    let answer = ask(home.path(), &Question::Check).unwrap().unwrap();
     assert!(answer.is_damaged && answer.text.contains("problem: table `t`"), "{answer:?}");
     drop(db);
 }
@@ -94,7 +94,7 @@ fn nothing_keeps_a_database_open_that_is_asked() {
         let path = home.path().to_owned();
         let asking = std::thread::spawn(move || {
             began.send(()).unwrap();
-            (0..5).map(|_| ask(&path, Question::Stats)).collect::<Vec<_>>()
+            (0..5).map(|_| ask(&path, &Question::Stats)).collect::<Vec<_>>()
         });
         begins.recv().unwrap();
         // It sends nothing.
@@ -110,4 +110,28 @@ fn nothing_keeps_a_database_open_that_is_asked() {
             assert!(answer.is_err() || answer.is_ok_and(|answer| answer.is_none_or(|answer| !answer.is_damaged)));
         }
     }
+}
+
+#[test]
+fn a_table_is_measured_while_transactions_write() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), small()).unwrap();
+    let (films, empty) = (db.create_table("two words").unwrap(), db.create_table("empty").unwrap());
+    db.run(|txn| (0..5_000_u32).try_for_each(|key| txn.put(&films, &key.to_be_bytes(), &[1; 50]))).unwrap();
+    let question = |name: &str, keys| Question::Table { name: name.to_owned(), keys };
+    let answer = |name: &str, keys| ask(home.path(), &question(name, keys)).unwrap().unwrap().text;
+    let whole = answer("two words", 3);
+    let (report, records) = whole.split_once("\n\n").unwrap();
+    assert_eq!(report, inspect::table(&db, &films).unwrap().to_string());
+    assert!(report.contains("\n5000 records, 0 ghosts\n"), "{report}");
+    assert_eq!(records, "00000000\t50\n00000001\t50\n00000002\t50\n");
+    let mut writing = db.begin();
+    writing.put(&films, &2_u32.to_be_bytes(), b"locked").unwrap();
+    writing.put(&empty, b"new", b"").unwrap();
+    assert!(!answer("two words", 9).contains("00000002"), "it is locked, and nobody waits");
+    assert!(answer("empty", 9).ends_with("\n\n"));
+    drop(writing);
+    let unknown = ask(home.path(), &question("three", 0));
+    assert!(matches!(unknown, Err(Error::Io { reason }) if reason.contains("`three`")));
+    db.close().unwrap();
 }

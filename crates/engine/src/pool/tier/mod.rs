@@ -58,7 +58,7 @@ mod tests;
 use std::fmt;
 
 use duramen_io::AlignedBuf;
-use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::{Mutex, MutexGuard};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
@@ -82,16 +82,11 @@ pub(crate) struct TieredPages {
     map: Mutex<Map>,
     /// Pages of a run: a power of two.
     run: u64,
-    /// Locked while pages are written to the tier or leave it.
-    writing: Mutex<Writing>,
+    /// The pages that leave the tier. Locked while pages are written to the tier or leave it.
+    leaving: Mutex<Batch>,
+    /// Whether the tier takes no more pages. Set under the mutex.
+    is_drained: AtomicBool,
     counters: Counters,
-}
-
-struct Writing {
-    /// The pages that leave the tier.
-    leaving: Batch,
-    /// Whether the tier takes no more pages.
-    is_drained: bool,
 }
 
 #[derive(Default)]
@@ -118,7 +113,8 @@ impl TieredPages {
             file,
             slots,
             run: run.into(),
-            writing: Mutex::new(Writing { leaving: Batch::new(), is_drained: false }),
+            leaving: Mutex::new(Batch::new()),
+            is_drained: AtomicBool::new(false),
             counters: Counters::default(),
         })
     }
@@ -282,17 +278,19 @@ impl PageStore for TieredPages {
     }
 
     fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
-        let writing = self.writing.lock();
-        if !writing.is_drained {
+        let _leaving = self.leaving.lock();
+        if !self.is_drained() {
             self.slots.stamp(stamp)?;
         }
         self.file.stamp(stamp)
     }
 
     fn verify_name(&self) -> Result<(), PoolError> {
-        if !self.writing.lock().is_drained {
+        let leaving = self.leaving.lock();
+        if !self.is_drained() {
             self.slots.verify_name()?;
         }
+        drop(leaving);
         self.file.verify_name()
     }
 
@@ -311,8 +309,8 @@ impl PageWriter for TieredPages {
     }
 
     fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
-        let mut writing: MutexGuard<'_, Writing> = self.writing.lock();
-        if writing.is_drained {
+        let mut leaving: MutexGuard<'_, Batch> = self.leaving.lock();
+        if self.is_drained() {
             return self.file.write(batch);
         }
         batch.seal(self.file.database());
@@ -331,7 +329,7 @@ impl PageWriter for TieredPages {
                 let mut map = self.map.lock();
                 part.iter().for_each(|(page, _)| map.touch(*page));
             }
-            let slots = self.take(part.len(), &mut writing.leaving)?;
+            let slots = self.take(part.len(), &mut leaving)?;
             self.slots.write(slots.iter().copied().zip(part.iter().map(|(_, bytes)| *bytes)))?;
             if !planted!(TierUnsynced) {
                 self.slots.sync()?;
@@ -358,7 +356,7 @@ impl PageWriter for TieredPages {
 
     fn read_whole(&self, first: PageId, bytes: &mut [u8]) -> Result<u64, PoolError> {
         // No page changes its place meanwhile.
-        let _nobody_writes = self.writing.lock();
+        let _nobody_writes = self.leaving.lock();
         let mut pages: Vec<(PageId, Option<Slot>, &mut [u8])> = {
             let map = self.map.lock();
             let pages = (first.get()..).map(PageId::new).zip(bytes.chunks_exact_mut(PAGE_SIZE));
@@ -387,9 +385,9 @@ impl PageWriter for TieredPages {
 
 impl PageTier for TieredPages {
     fn drain(&self, remove: &mut dyn FnMut() -> crate::Result<()>) -> crate::Result<()> {
-        let mut writing = self.writing.lock();
+        let mut leaving = self.leaving.lock();
         while self.map.lock().pages() > 0 {
-            self.write_back(&mut writing.leaving)?;
+            self.write_back(&mut leaving)?;
         }
         if let Some(slot) = self.map.lock().unreadable() {
             let defect = "the slot could not be read when the database was opened, and may hold the only newest \
@@ -407,8 +405,12 @@ impl PageTier for TieredPages {
         // No page is written to the data file before the tier is gone: the versions that are still
         // in its slots would count after a crash.
         remove()?;
-        writing.is_drained = true;
+        self.is_drained.store(true, Ordering::Release);
         Ok(())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained.load(Ordering::Acquire)
     }
 
     fn metrics(&self) -> TierMetrics {

@@ -128,6 +128,7 @@ impl Bench {
                 committed: report.committed,
                 off_core: after.off_core - before.off_core,
                 drains,
+                p99: report.latencies.quantile(0.99),
                 scans: (scanned, db_too_old),
             })
         });

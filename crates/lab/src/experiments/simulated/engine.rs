@@ -60,6 +60,8 @@ pub(crate) struct Measured {
     pub(crate) off_core: f64,
     /// Commits for each time that stragglers were drained; all of them if that never happened.
     pub(crate) commits_per_drain: f64,
+    /// Seconds that 99 % of the transactions take at most.
+    pub(crate) p99: f64,
     /// Whole scans through snapshots.
     pub(crate) scans: f64,
     /// Snapshots that were ended for lack of memory.
@@ -153,6 +155,7 @@ impl Populated {
             migrations: point.visits.migrated as f64 / (point.visits.all as f64).max(1.0),
             off_core: point.off_core as f64 / (point.committed as f64).max(1.0),
             commits_per_drain: point.committed as f64 / (point.drains as f64).max(1.0),
+            p99: point.p99.as_secs_f64(),
             scans: point.scans.0 as f64,
             too_old: point.scans.1 as f64,
         }

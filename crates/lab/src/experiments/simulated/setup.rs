@@ -109,6 +109,8 @@ pub(crate) struct Point {
     pub(crate) committed: u64,
     pub(crate) off_core: u64,
     pub(crate) drains: u64,
+    /// The latency of 99 % of the transactions.
+    pub(crate) p99: Duration,
     /// Whole scans through snapshots, and snapshots that were ended before.
     pub(crate) scans: (u64, u64),
 }
