@@ -314,7 +314,7 @@ impl Space {
     }
 
     /// Makes the search for free pages begin at `page`.
-    #[cfg(all(test, not(duramen_loom)))]
+    #[cfg(test)]
     pub(crate) fn set_hint(&self, page: PageId) {
         self.hint.store(page.get(), Ordering::Relaxed);
     }
