@@ -51,7 +51,8 @@ pub(crate) enum Command {
     /// Populate a database if it is empty, run a workload on it, audit it, and print a report
     #[command(after_help = EXIT_CODES)]
     Bench(Box<BenchArgs>),
-    /// Check every page and table of a closed database; also audit a benchmark database
+    /// Check every page and table of a closed database, or let the process that has it open read
+    /// it; also audit a benchmark database
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),
     /// Copy a closed database into a new one, packed: a data file never shrinks by itself
@@ -60,7 +61,7 @@ pub(crate) enum Command {
     /// Write the records of a database to standard output, as text that `load` reads
     #[command(after_help = EXIT_CODES)]
     Dump(DumpArgs),
-    /// Print a closed database's log, pages, tables or last checkpoint
+    /// Print a closed database's log, pages or last checkpoint, or the shape of a table
     #[command(after_help = EXIT_CODES)]
     Inspect(InspectArgs),
     /// Repeat experiments of the papers that Duramen is built on, and compare the results
@@ -73,7 +74,8 @@ pub(crate) enum Command {
     /// and check it
     #[command(after_help = EXIT_CODES)]
     Restore(RestoreArgs),
-    /// Open a database, and print its files, its counters and what recovery did
+    /// Print the files of a database, its counters and what recovery did, or the counters of the
+    /// process that has it open
     #[command(after_help = EXIT_CODES)]
     Stats(StatsArgs),
     /// Work on the page tier of a closed database
@@ -504,8 +506,9 @@ pub(crate) enum Inspect {
         #[arg(long, value_name = "PATH")]
         region: Option<PathBuf>,
     },
-    /// Print the shape of a table and its first keys (this opens the database, which recovers it;
-    /// where files cannot be written, in memory)
+    /// Print the shape of a table and its first keys (a process that has the database open is
+    /// asked; else this opens the database, which recovers it; where files cannot be written, in
+    /// memory)
     Table {
         /// Directory of the database
         dir: PathBuf,

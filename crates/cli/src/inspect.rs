@@ -148,7 +148,7 @@ fn place(place: LogAddress) -> String {
 }
 
 fn table(dir: &Path, name: &str, keys: usize, region: Option<&Path>, out: &mut dyn Write) -> Result<()> {
-    let question = Question::Table { name: name.to_owned(), keys: keys as u64 };
+    let question = Question::Table { name: name.to_owned(), keys };
     if let Some(answer) = database::ask(dir, &question)? {
         writeln!(out, "process {} has the database open", answer.process)?;
         return of_open_database(&answer.text, out);

@@ -41,7 +41,7 @@ pub struct Metrics {
     pub heap: Option<HeapMetrics>,
     /// The PCM region, if the scheme has one.
     pub pcm: Option<PcmMetrics>,
-    /// Counters of the page tier, if there is one.
+    /// Counters of the page tier, if there was one when the database was opened.
     pub page_tier: Option<TierMetrics>,
     /// Counters of the disk.
     pub disk: DiskCounters,

@@ -6,15 +6,21 @@ use crate::repository::{Breach, Repository};
 /// compiler's lint `unreachable_pub` has it.
 const SOURCES: &str = "crates/engine/src/";
 
+/// What stands behind the fence of an example that is compiled and run.
+const TESTED: [&str; 3] = ["", "rust", "should_panic"];
+
 /// A public function without an example in its documentation is a breach.
 pub(crate) fn functions(repository: &Repository) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for file in repository.rust().filter(|file| file.path.starts_with(SOURCES)) {
-        let (mut has_example, mut trait_methods) = (false, false);
+        let (mut has_example, mut in_fence, mut trait_methods) = (false, false, false);
         for (number, line) in file.lines() {
             let code = line.trim_start();
             if let Some(doc) = code.strip_prefix("///") {
-                has_example |= doc.trim_start().starts_with("```");
+                if let Some(info) = doc.trim_start().strip_prefix("```") {
+                    in_fence = !in_fence;
+                    has_example |= in_fence && TESTED.contains(&info);
+                }
                 continue;
             }
             if code.starts_with("#[") {
@@ -28,7 +34,7 @@ pub(crate) fn functions(repository: &Repository) -> Vec<Breach> {
                 let what = format!("the public function `{name}` has no example in its documentation");
                 breaches.push(file.breach("examples", Some(number), what));
             }
-            has_example = false;
+            (has_example, in_fence) = (false, false);
         }
     }
     breaches
@@ -56,6 +62,7 @@ mod tests {
         let example = "/// Does it.\n/// ```\n/// a::f();\n/// ```\n#[must_use]\n";
         assert_eq!(without(&format!("{example}pub fn f() {{}}\n")), Vec::<String>::new());
         assert_eq!(without("/// Does it.\npub fn f() {}\n"), ["f"]);
+        assert_eq!(without("/// ```text\n/// a\n/// ```\npub fn f() {}\n"), ["f"], "which is no test");
         assert_eq!(without(&format!("{example}pub struct S;\npub const fn f<T>() {{}}\n")), ["f"], "of its own");
         assert_eq!(without("    pub fn f(&self) {}\n    pub(crate) fn g() {}\n    fn h() {}\n"), ["f"]);
     }

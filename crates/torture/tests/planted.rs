@@ -1,5 +1,5 @@
-//! Every deliberate defect of the engine is noticed. A binary of its own, because a planted bug is
-//! there for the whole process; one test after another, for the same reason.
+//! Every deliberate defect of the engine is noticed. A planted bug is there for the whole process,
+//! so each hunt is a process of its own: this program once more, with the one test.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
@@ -7,21 +7,34 @@
 //! ```
 #![cfg(duramen_planted)]
 
+use std::process::Command;
 use std::time::Duration;
 
-use duramen_sync::{Mutex, OnceLock};
 use duramen_test_support::{announced_seed, is_long};
 use duramen_torture::hunt::{hunt, places};
 use duramen_types::planted::Bug;
 
-fn must_be_caught(bug: Bug) {
-    static ALONE: OnceLock<Mutex<()>> = OnceLock::new();
-    let _alone = ALONE.get_or_init(Mutex::default).lock();
+/// Set in a process that hunts.
+const HUNTING: &str = "DURAMEN_HUNTING";
+
+fn must_be_caught(test: &str, bug: Bug) {
     let seed = announced_seed(&format!("hunt for {bug:?}"));
     // A sample: about a third of the bugs in each run, each in one of its places.
     if !is_long() && !seed.is_multiple_of(3) {
         return println!("{bug:?} is not hunted in this run; with DURAMEN_LONG=1 all bugs are");
     }
+    if std::env::var_os(HUNTING).is_some() {
+        return hunt_for(bug, seed);
+    }
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    alone.args(["--exact", test, "--nocapture"]).env(HUNTING, "1").env("DURAMEN_SEED", seed.to_string());
+    let output = alone.output().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    println!("{out}{err}");
+    assert!(output.status.success() && out.contains("1 passed"), "the hunt for {bug:?} failed: see above");
+}
+
+fn hunt_for(bug: Bug, seed: u64) {
     let all = places(bug);
     let one = (seed / 3) as usize % all.len();
     for log in if is_long() { all } else { &all[one..=one] } {
@@ -38,7 +51,7 @@ fn must_be_caught(bug: Bug) {
 
 macro_rules! hunts {
     ($($test:ident: $bug:ident,)*) => {
-        $(#[test] fn $test() { must_be_caught(Bug::$bug); })*
+        $(#[test] fn $test() { must_be_caught(stringify!($test), Bug::$bug); })*
 
         #[test]
         fn every_bug_is_hunted() {

@@ -458,3 +458,14 @@ fn an_archive_lies_beside_the_database() {
     duramen(&home.bench(&["--transactions", "5", "--no-archive"])).exits_with(0);
     duramen(&home.bench(&["--transactions", "5"])).exits_with(0);
 }
+
+#[test]
+fn a_drained_tier_is_counted() {
+    let home = new_home().populated(&["--tier-mb", "1"]);
+    let dir = arg(&home.dir);
+    let drained = duramen(&["tier", "drain", dir]).exits_with(0);
+    let written: u64 = drained.stdout.split(' ').next().unwrap().replace(',', "").parse().unwrap();
+    assert!(written > 0 && drained.stdout.contains("the page tier is removed"), "{drained:#?}");
+    assert!(duramen(&["tier", "drain", dir]).exits_with(0).stdout.contains("has no page tier"));
+    duramen(&["check", dir]).exits_with(0);
+}

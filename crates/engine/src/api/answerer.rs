@@ -24,15 +24,25 @@ use super::{metrics, table_list};
 use crate::check::TableReport;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::lock::LockId;
 use crate::options::Isolation;
+use crate::page::SlotFlags;
 use crate::snapshot::Snapshot;
+use crate::storage::catalog;
+use crate::storage::overflow::Reference;
 use crate::txn::Txn;
 
 /// How long each side may take to greet, to send a question, and to take a part of an answer.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of the longest question.
-const LONGEST: u64 = MAX_TABLE_NAME_LEN as u64 + 64;
+/// How long a question may wait for a transaction that creates or drops a table.
+const LOCK_WAIT_LIMIT: Duration = Duration::from_secs(1);
+
+/// Bytes of the longest question, which has the name of a table in hexadecimal.
+const LONGEST: u64 = 2 * MAX_TABLE_NAME_LEN as u64 + 64;
+
+/// The most records of a table that an answer lists.
+const MOST_KEYS: usize = 10_000;
 
 /// What a process can be asked about the database that it has open.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,12 +55,11 @@ pub enum Question {
     Check,
     /// To measure a table: a [`super::TableReport`] for people, an empty line, and a line for each
     /// of the first records: the key in hexadecimal, a tab, and the length of the value in bytes.
-    /// There are fewer if other transactions have locked some.
     Table {
-        /// The name of the table, which has no line break.
+        /// The name of the table.
         name: String,
-        /// How many records have a line.
-        keys: u64,
+        /// How many records have a line, at most 10,000.
+        keys: usize,
     },
 }
 
@@ -59,7 +68,7 @@ impl Question {
         match self {
             Self::Stats => "stats".to_owned(),
             Self::Check => "check".to_owned(),
-            Self::Table { name, keys } => format!("table {keys} {name}"),
+            Self::Table { name, keys } => format!("table {keys} {}", hexadecimal(name.as_bytes())),
         }
     }
 
@@ -69,10 +78,19 @@ impl Question {
             "check" => Some(Self::Check),
             _ => {
                 let (keys, name) = line.strip_prefix("table ")?.split_once(' ')?;
-                Some(Self::Table { name: name.to_owned(), keys: keys.parse().ok()? })
+                let byte = |at: usize| u8::from_str_radix(name.get(at..at + 2)?, 16).ok();
+                let name: Option<Vec<u8>> = (0..name.len()).step_by(2).map(byte).collect();
+                Some(Self::Table { name: String::from_utf8(name?).ok()?, keys: keys.parse().ok()? })
             }
         }
     }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes everything");
+        text
+    })
 }
 
 /// The answer to a [`Question`].
@@ -118,11 +136,15 @@ const FAILED: &str = "failed";
 /// ```
 ///
 /// # Errors
-/// [`Error::Io`] if the system or the other process fails; the process's own error is in the text.
+/// [`Error::BadTableName`]; [`Error::Io`] if the system or the other process fails; the process's
+/// own error is in the text.
 pub fn ask(home: &Path, question: &Question) -> Result<Option<Answer>> {
     let failed = |error: std::io::Error| Error::Io {
         reason: format!("cannot ask the process that has {} open: {error}", home.display()),
     };
+    if let Question::Table { name, .. } = question {
+        catalog::check_name(name)?;
+    }
     // Where a process may have no such sockets, it finds none either.
     let Ok(Some((stream, process))) = connect_locally(home) else { return Ok(None) };
     stream.set_read_timeout(Some(SOCKET_TIMEOUT)).map_err(failed)?;
@@ -241,8 +263,16 @@ fn serve(engine: Arc<Engine>, stream: &UnixStream) -> std::io::Result<()> {
     }
 }
 
+/// Begins a transaction on the catalog. Others who ask do not wait long for it.
+fn begin_catalog(engine: &References<Engine>) -> Result<Txn> {
+    let mut txn = Txn::begin(engine.take(), Isolation::Serializable);
+    txn.set_lock_wait_limit(Some(LOCK_WAIT_LIMIT));
+    txn.lock_exclusively(LockId::catalog())?;
+    Ok(txn)
+}
+
 fn stats(engine: &References<Engine>) -> Result<String> {
-    let mut text = format!("tables\t{}\n", table_list::names(engine.take())?.join(", "));
+    let mut text = format!("tables\t{}\n", table_list::names(&mut begin_catalog(engine)?)?.join(", "));
     for (name, value) in metrics::of(engine).named() {
         writeln!(text, "{name}\t{value}").expect("a string takes everything");
     }
@@ -258,25 +288,28 @@ fn go_on(engine: &Engine, asker: &UnixStream) -> Result<()> {
     }
 }
 
-fn table(engine: &References<Engine>, name: &str, keys: u64, asker: &UnixStream) -> Result<String> {
-    let table = table_list::open(engine.take(), name)?;
-    let mut txn = Txn::begin(engine.take(), Isolation::ReadCommitted);
-    txn.keep_table(&table)?;
-    let report = TableReport::measure(&engine.take(), &table, || go_on(engine, asker))?;
+fn table(engine: &References<Engine>, name: &str, keys: usize, asker: &UnixStream) -> Result<String> {
+    let table = table_list::open(&mut begin_catalog(engine)?, engine, name)?;
+    let mut records = Vec::new();
+    let report = TableReport::measure(
+        engine,
+        &table,
+        || go_on(engine, asker),
+        |leaf, first| {
+            for slot in (first..leaf.slot_count()).filter(|&slot| !leaf.is_ghost(slot)) {
+                if records.len() == keys.min(MOST_KEYS) {
+                    break;
+                }
+                let (value, flags, mut key) = (leaf.value(slot), leaf.flags(slot), Vec::new());
+                leaf.append_key(slot, &mut key);
+                let large = flags.contains(SlotFlags::OVERFLOW).then(|| Reference::decode(value)).flatten();
+                records.push((key, large.map_or(value.len() as u64, |large| large.len.into())));
+            }
+        },
+    )?;
     let mut text = format!("{report}\n\n");
-    // Nobody waits here for a transaction that has locked a record: there are fewer then.
-    txn.set_lock_wait_limit(Some(Duration::ZERO));
-    let mut cursor = txn.cursor(&table, ..);
-    for _ in 0..keys {
-        let (key, value) = match cursor.next() {
-            Ok(Some(record)) => record,
-            Ok(None) | Err(Error::LockTimeout { .. }) => break,
-            Err(error) => return Err(error),
-        };
-        for byte in key {
-            write!(text, "{byte:02x}").expect("a string takes everything");
-        }
-        writeln!(text, "\t{}", value.len()).expect("a string takes everything");
+    for (key, length) in records {
+        writeln!(text, "{}\t{length}", hexadecimal(&key)).expect("a string takes everything");
     }
     Ok(text)
 }

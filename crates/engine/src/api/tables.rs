@@ -142,7 +142,10 @@ impl Db {
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a read.
     pub fn open_table(&self, name: &str) -> Result<Table> {
-        table_list::open(self.begin_reference(), name)
+        let mut txn = self.begin_catalog()?;
+        let table = table_list::open(&mut txn, self.engine(), name)?;
+        txn.commit()?;
+        Ok(table)
     }
 
     /// Removes a table and all its records; the removal is durable on return. Waits for
@@ -222,7 +225,10 @@ impl Db {
     /// # Errors
     /// Those of a read.
     pub fn list(&self) -> Result<Vec<String>> {
-        table_list::names(self.begin_reference())
+        let mut txn = self.begin_catalog()?;
+        let names = table_list::names(&mut txn)?;
+        txn.commit()?;
+        Ok(names)
     }
 
     /// Begins a transaction that holds the catalog exclusively.

@@ -1,7 +1,7 @@
 //! The shape of a table's tree.
 //!
 //! The nodes of a level are found one after the other, by their fences, and each is copied as it is
-//! then. So transactions may change the tree meanwhile.
+//! then. So transactions may change the tree meanwhile, and no lock is taken.
 
 use std::fmt;
 
@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::maintenance::Maintenance;
 use crate::page::{self, Node, SlotFlags};
 use crate::pool::broken;
+use crate::record::Tree;
 use crate::storage::catalog::Table;
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
@@ -52,11 +53,29 @@ pub struct TableReport {
 }
 
 impl TableReport {
-    /// Measures a table that is not dropped meanwhile. Calls `go_on` for each node, until it is an
-    /// error.
-    pub(crate) fn measure(engine: &Engine, table: &Table, mut go_on: impl FnMut() -> Result<()>) -> Result<Self> {
-        engine.finish_in_doubt(&AtomicBool::new(false))?;
+    /// Measures a table. Calls `go_on` for each node, until it is an error, and then `leaf` for
+    /// each leaf, with the slot that it counts from.
+    pub(crate) fn measure(
+        engine: &Engine,
+        table: &Table,
+        go_on: impl FnMut() -> Result<()>,
+        leaf: impl FnMut(&Node<&[u8]>, usize),
+    ) -> Result<Self> {
         let tree = table.tree(&engine.tables)?;
+        engine.finish_in_doubt(&AtomicBool::new(false))?;
+        let measured = Self::of_tree(engine, tree, table, go_on, leaf);
+        // Its pages may have been freed meanwhile, and used again.
+        table.check_not_dropped()?;
+        measured.map_err(|error| engine.note(error))
+    }
+
+    fn of_tree(
+        engine: &Engine,
+        tree: Tree,
+        table: &Table,
+        mut go_on: impl FnMut() -> Result<()>,
+        mut leaf: impl FnMut(&Node<&[u8]>, usize),
+    ) -> Result<Self> {
         let mut report = Self {
             name: table.name().to_owned(),
             id: table.id(),
@@ -69,7 +88,7 @@ impl TableReport {
         };
         let mut bytes = Vec::new();
         let mut read = |level: u8, key: &[u8]| {
-            engine.store.copy_node(tree, level, key, &mut bytes).map_err(|error| engine.note(error.into()))?;
+            engine.store.copy_node(tree, level, key, &mut bytes)?;
             page::check(&bytes).map_err(|defect| broken(page::page_id(&bytes), &defect))?;
             Ok::<_, Error>(bytes.clone())
         };
@@ -80,11 +99,16 @@ impl TableReport {
                 go_on()?;
                 let bytes = read(level, &key)?;
                 let node = Node(&bytes[..]);
-                // The tree may have become lower.
-                if node.level() == level {
-                    report.count(node);
+                if node.level() != level {
+                    // The tree has become lower.
+                    break;
                 }
-                let Some(fence) = node.upper_fence().filter(|_| node.level() == level) else { break };
+                let first = node.lower_bound(&key).0;
+                report.count(&node, first);
+                if level == 0 {
+                    leaf(&node, first);
+                }
+                let Some(fence) = node.upper_fence() else { break };
                 if *fence < key[..] {
                     return Err(broken(page::page_id(&bytes), OUT_OF_ORDER).into());
                 }
@@ -95,22 +119,26 @@ impl TableReport {
         Ok(report)
     }
 
-    fn count(&mut self, node: Node<&[u8]>) {
+    /// Counts a node from the slot `first` on. What lies before was counted with the node on its
+    /// left, which has been merged with it since.
+    fn count(&mut self, node: &Node<&[u8]>, first: usize) {
         if self.levels.is_empty() {
             self.levels =
                 (0..=node.level()).rev().map(|level| LevelReport { level, ..LevelReport::default() }).collect();
         }
-        let entries = node.slot_count() as u64 + u64::from(!node.is_leaf());
+        let entries = (node.slot_count() - first) as u64 + u64::from(!node.is_leaf());
         let (used, free) = (node.used_space() as f64, node.free_space() as f64);
         if let Some(level) = self.levels.iter_mut().find(|level| level.level == node.level()) {
-            level.pages += 1;
             level.entries += entries;
-            level.fill += (used / (used + free) - level.fill) / level.pages as f64;
+            if first == 0 {
+                level.pages += 1;
+                level.fill += (used / (used + free) - level.fill) / level.pages as f64;
+            }
         }
         if !node.is_leaf() {
             return;
         }
-        for slot in 0..node.slot_count() {
+        for slot in first..node.slot_count() {
             let flags = node.flags(slot);
             if flags.contains(SlotFlags::GHOST) {
                 self.ghosts += 1;

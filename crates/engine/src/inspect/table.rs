@@ -5,8 +5,9 @@ use crate::check::TableReport;
 use crate::error::Result;
 use crate::storage::catalog::Table;
 
-/// Measures a table by reading its whole tree, except for the overflow values. What transactions
-/// change meanwhile counts or not.
+/// Measures a table by reading its whole tree, except for the overflow values. Takes no locks:
+/// records count as their pages have them, committed or not, and what transactions change meanwhile
+/// counts or not.
 ///
 /// ```
 /// # use duramen::{Db, Options, inspect};
@@ -28,12 +29,8 @@ use crate::storage::catalog::Table;
 ///
 /// # Errors
 /// [`crate::Error::NoSuchTable`], [`crate::Error::ForeignTable`], [`crate::Error::Closed`],
-/// [`crate::Error::Corrupt`] and [`crate::Error::Io`]; those of waiting for a transaction that has
-/// locked the table as a whole.
+/// [`crate::Error::Poisoned`], [`crate::Error::Corrupt`] and [`crate::Error::Io`].
 pub fn table(db: &Db, table: &Table) -> Result<TableReport> {
-    let mut txn = db.begin();
-    txn.keep_table(table)?;
-    let report = TableReport::measure(db.engine(), table, || db.engine().health.check())?;
-    txn.commit()?;
-    Ok(report)
+    db.engine().health.check()?;
+    TableReport::measure(db.engine(), table, || db.engine().health.check(), |_, _| {})
 }

@@ -300,17 +300,17 @@ impl Pool {
         self.store.tier().filter(|tier| !tier.is_drained())
     }
 
-    /// Returns whether the store has a tier.
+    /// Returns whether the store has a tier that has not been drained.
     pub(crate) fn has_tier(&self) -> bool {
         self.tier().is_some()
     }
 
-    /// Returns the counters of the store's tier, if it has one.
+    /// Returns the counters of the tier that the store has, or had when it was opened.
     pub(crate) fn tier_metrics(&self) -> Option<TierMetrics> {
-        self.tier().map(PageTier::metrics)
+        self.store.tier().map(PageTier::metrics)
     }
 
-    /// Takes the store's tier out of use ([`PageTier::drain`]); returns whether it has one.
+    /// Takes the store's tier out of use ([`PageTier::drain`]); returns whether it had one.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt) for a damaged page in the tier. Those of the disk

@@ -230,13 +230,6 @@ impl Txn {
         Ok(tree)
     }
 
-    /// Keeps a table from being dropped until the transaction ends.
-    pub(crate) fn keep_table(&mut self, table: &Table) -> Result<()> {
-        self.check_usable()?;
-        let result = self.enter_table(table, LockMode::IntentShared).map(drop);
-        self.record_outcome(result)
-    }
-
     /// Runs `work` for the database's own transactions on its catalog, which hold a lock on the
     /// catalog as a whole.
     pub(crate) fn internal<T>(&mut self, work: impl FnOnce(&Engine, &mut Context) -> Result<T>) -> Result<T> {

@@ -31,9 +31,7 @@ pub(crate) struct Deleted<'a> {
     pub(crate) flags: SlotFlags,
 }
 
-/// A piece of memory for the bytes of runs is twice as large as the one before, and eight times
-/// from the first size in bytes up to the second.
-const SMALL_PIECE: usize = 64 << 10;
+/// The largest piece of memory for the bytes of runs, in bytes.
 const LARGEST_PIECE: usize = 16 << 20;
 
 /// The table of a run, and its first key.
@@ -60,42 +58,48 @@ struct Run {
     bytes: Bytes,
 }
 
-/// Memory for the bytes of a transaction's runs: pieces of growing size, each for several runs. The
-/// system provides large pieces in huge pages, which takes a fraction of the time that as many
-/// small pages take.
+/// Memory for the bytes of a transaction's runs: pieces, each as large as all those before, for
+/// several runs. The system provides large pieces in huge pages, which takes a fraction of the time
+/// that as many small pages take.
 #[derive(Debug, Default)]
 pub(super) struct RunMemory {
     /// What is left of the last piece.
     left: BytesMut,
-    /// Size of the last piece.
-    size: usize,
-    /// Bytes of all pieces.
-    bytes: u64,
+    /// Bytes of all pieces, without what is left.
+    bytes: usize,
 }
 
 impl RunMemory {
-    /// Returns the bytes of all pieces.
+    /// Returns the bytes of memory that are in use, with the remainders of earlier pieces.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes as u64
     }
 
-    /// Returns an empty buffer with room for `len` bytes.
+    /// Returns an empty buffer with room for `len` bytes, which count as in use.
     fn take(&mut self, len: usize) -> &mut BytesMut {
         if self.left.capacity() < len {
-            let growth = if self.size < SMALL_PIECE { 2 } else { 8 };
-            self.size = len.max((growth * self.size).min(LARGEST_PIECE));
-            self.bytes += self.size as u64;
-            self.left = BytesMut::with_capacity(self.size);
-            let memory = self.left.spare_capacity_mut();
-            let skip = memory.as_ptr().align_offset(HUGE_PAGE);
-            if memory.len().saturating_sub(skip) >= len.max(HUGE_PAGE) {
-                prefer_huge_pages(NonNull::from(&mut memory[0]).cast(), memory.len());
-                // Fresh memory that is never touched is not taken from the system.
-                self.left = self.left.split_off(skip);
-            }
+            self.bytes += self.left.capacity();
+            self.left = piece(len.max(self.bytes.min(LARGEST_PIECE)));
         }
+        self.bytes += len;
         &mut self.left
     }
+}
+
+/// Returns memory for at least `len` bytes.
+fn piece(len: usize) -> BytesMut {
+    if len < HUGE_PAGE / 2 {
+        return BytesMut::with_capacity(len);
+    }
+    let len = len.next_multiple_of(HUGE_PAGE);
+    let mut memory = BytesMut::with_capacity(len + HUGE_PAGE);
+    let start = memory.spare_capacity_mut().as_mut_ptr();
+    // Fresh memory that is never touched is not taken from the system: that before and behind.
+    let skip = start.align_offset(HUGE_PAGE).min(HUGE_PAGE);
+    let mut whole = memory.split_off(skip);
+    drop(whole.split_off(len));
+    prefer_huge_pages(NonNull::from(&mut whole.spare_capacity_mut()[0]).cast(), len);
+    whole
 }
 
 /// Where a record ends in the bytes of its run.
@@ -286,20 +290,22 @@ mod tests {
     fn the_runs_of_a_transaction_share_pieces_of_memory() {
         const VALUE: usize = 100_000;
         let (runs, writer, mut memory) = (Runs::default(), Arc::default(), RunMemory::default());
-        let mut pieces = Vec::new();
+        let mut bytes = Vec::new();
         let mut places = Vec::new();
         for n in 0..100_u8 {
             let value = vec![n; VALUE];
             let keys = [[n, 0], [n, 1]];
             let deleted = keys.each_ref().map(|key| Deleted { key, value: &value, flags: SlotFlags::NONE });
             runs.add(&writer, TABLE, &deleted, &mut memory).expect("nothing is there");
-            pieces.push(memory.size);
+            bytes.push(memory.bytes());
             places.push((TABLE, Box::from(&keys[0][..])));
         }
-        pieces.dedup();
-        assert_eq!(pieces[0], 2 * (2 + VALUE), "the first run has memory of its own");
-        assert!(pieces.len() < 5 && *pieces.last().unwrap() <= LARGEST_PIECE, "{pieces:?}");
-        assert_eq!(memory.bytes(), pieces.iter().sum::<usize>() as u64);
+        let run = 2 * (2 + VALUE) as u64;
+        assert_eq!(bytes[..2], [run, 2 * run], "the first run has memory of its own");
+        assert!(
+            bytes.iter().zip(1..).all(|(bytes, runs)| *bytes >= runs * run && *bytes <= 2 * runs * run),
+            "{bytes:?}"
+        );
         drop(memory);
         for n in 0..100_u8 {
             assert_eq!(value(&runs, &[n, 1]), Some(vec![n; VALUE]));

@@ -69,7 +69,7 @@ struct Versions {
     runs: Vec<Place>,
     /// Where the bytes of further runs go.
     memory: RunMemory,
-    /// The bytes of what is published; of runs only their memory.
+    /// The bytes of what is published; of runs only the memory for their bytes.
     bytes: u64,
 }
 

@@ -116,20 +116,20 @@ fn nothing_keeps_a_database_open_that_is_asked() {
 fn a_table_is_measured_while_transactions_write() {
     let home = tempfile::tempdir().unwrap();
     let db = Db::open(home.path(), small()).unwrap();
-    let (films, empty) = (db.create_table("two words").unwrap(), db.create_table("empty").unwrap());
+    let (films, empty) = (db.create_table("two\nwords").unwrap(), db.create_table("empty").unwrap());
     db.run(|txn| (0..5_000_u32).try_for_each(|key| txn.put(&films, &key.to_be_bytes(), &[1; 50]))).unwrap();
     let question = |name: &str, keys| Question::Table { name: name.to_owned(), keys };
     let answer = |name: &str, keys| ask(home.path(), &question(name, keys)).unwrap().unwrap().text;
-    let whole = answer("two words", 3);
+    let whole = answer("two\nwords", 3);
     let (report, records) = whole.split_once("\n\n").unwrap();
     assert_eq!(report, inspect::table(&db, &films).unwrap().to_string());
     assert!(report.contains("\n5000 records, 0 ghosts\n"), "{report}");
     assert_eq!(records, "00000000\t50\n00000001\t50\n00000002\t50\n");
     let mut writing = db.begin();
     writing.put(&films, &2_u32.to_be_bytes(), b"locked").unwrap();
-    writing.put(&empty, b"new", b"").unwrap();
-    assert!(!answer("two words", 9).contains("00000002"), "it is locked, and nobody waits");
-    assert!(answer("empty", 9).ends_with("\n\n"));
+    writing.put(&empty, b"new", &[1; 20_000]).unwrap();
+    assert!(answer("two\nwords", 3).ends_with("\n00000002\t6\n"), "as the leaf has it");
+    assert!(answer("empty", 9).ends_with("\n\n6e6577\t20000\n"), "of a large value only its length");
     drop(writing);
     let unknown = ask(home.path(), &question("three", 0));
     assert!(matches!(unknown, Err(Error::Io { reason }) if reason.contains("`three`")));
