@@ -95,6 +95,12 @@ impl SimMemory {
         self.shared.state.lock().operations
     }
 
+    /// Returns the numbers of the operations that were fences. A power cut at one of them leaves
+    /// most of what the program relies on in one of several states.
+    pub fn fences(&self) -> Vec<u64> {
+        self.shared.state.lock().fences.clone()
+    }
+
     /// Turns the power off at operation `operation`, or at the next one if that has passed. What
     /// that operation stores may survive; a fence at that operation makes nothing sure.
     pub fn crash_at(&self, operation: u64) {
@@ -255,7 +261,9 @@ impl Recorder {
     /// Records a fence of the caller.
     pub(crate) fn fence(&self) {
         let mut state = self.memory.shared.state.lock();
+        let number = state.operations;
         if self.memory.begins(&mut state) && !state.is_off {
+            state.fences.push(number);
             let pending = state.pending.remove(&thread::id()).unwrap_or_default();
             pending.into_iter().for_each(|(word, number)| state.make_sure(word, number));
         }

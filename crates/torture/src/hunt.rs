@@ -228,9 +228,7 @@ fn attempt(suite: Suite, seed: u64, hunted: &mut Hunted) -> Option<String> {
             let workload = workloads::named(name).expect("the workload exists");
             let thoroughness = Thoroughness {
                 points: Coverage::Sample(12),
-                // What an order of two stores does to the memory shows in few of the states that a
-                // power cut may leave.
-                random_images: if bug == Bug::TupleUnfenced { 16 } else { 4 },
+                random_images: 4,
                 continued: Coverage::All,
                 recovery_points: Coverage::Sample(1),
                 limit: Duration::from_secs(20),

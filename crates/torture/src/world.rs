@@ -232,27 +232,41 @@ impl FromStr for LogEnd {
     }
 }
 
-/// How many operations each device of a world has done, in the order in which [`World::crash_at`]
-/// numbers the devices.
+/// What each device of a world has done, in the order in which [`World::crash_at`] numbers the
+/// devices.
 #[derive(Clone, Debug)]
-pub struct Operations(Vec<u64>);
+pub struct Operations(Vec<DeviceOperations>);
+
+#[derive(Clone, Debug)]
+struct DeviceOperations {
+    count: u64,
+    /// Which of them were fences of a memory.
+    fences: Vec<u64>,
+}
 
 impl Operations {
     /// Returns a number above those of all operations.
     pub fn end(&self) -> u64 {
-        self.0.len() as u64 * self.0.iter().copied().max().unwrap_or(0)
+        self.0.len() as u64 * self.0.iter().map(|device| device.count).max().unwrap_or(0)
     }
 
     /// Returns the chosen numbers: all in order, or a sample in random order, with as many of each
-    /// device, if it has done so many.
+    /// device, if it has done so many. In a sample, half of those of a memory are fences.
     pub fn choose(&self, coverage: Coverage, rng: &mut Rng) -> Vec<u64> {
         let devices = self.0.len();
         let of_each = match coverage {
             Coverage::All => Coverage::All,
             Coverage::Sample(wanted) => Coverage::Sample(wanted.div_ceil(devices)),
         };
-        let of_device = |(device, &count): (usize, &u64)| {
-            let chosen = of_each.choose(usize::try_from(count).expect("runs are short"), rng);
+        let of_device = |(device, operations): (usize, &DeviceOperations)| {
+            let mut chosen = of_each.choose(usize::try_from(operations.count).expect("runs are short"), rng);
+            if let (Coverage::Sample(wanted), fences @ [_, ..]) = (of_each, &operations.fences[..]) {
+                chosen.truncate(wanted.div_ceil(2));
+                let fences = Coverage::Sample(wanted / 2).choose(fences.len(), rng).into_iter().map(|at| fences[at]);
+                chosen.extend(fences.map(|fence| fence as usize));
+                chosen.sort_unstable();
+                chosen.dedup();
+            }
             chosen.into_iter().map(move |operation| (operation * devices + device) as u64)
         };
         let mut all: Vec<u64> = self.0.iter().enumerate().flat_map(of_device).collect();
@@ -422,7 +436,9 @@ impl World {
 
     /// Returns the operations so far.
     pub fn operations(&self) -> Operations {
-        Operations(self.memories.iter().map(SimMemory::operations).chain([self.disk.operations()]).collect())
+        let of_memory = |memory: &SimMemory| DeviceOperations { count: memory.operations(), fences: memory.fences() };
+        let of_disk = DeviceOperations { count: self.disk.operations(), fences: Vec::new() };
+        Operations(self.memories.iter().map(of_memory).chain([of_disk]).collect())
     }
 
     /// Turns the power off at an operation. Where there are memories, the operations of all devices
