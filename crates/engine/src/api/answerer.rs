@@ -53,7 +53,7 @@ pub enum Question {
     /// To read all records through a snapshot, which compares the checksums of all pages that are
     /// not in memory: a text for people. It takes long if there are many.
     Check,
-    /// To measure a table: a [`super::TableReport`] for people, an empty line, and a line for each
+    /// To measure a table: a [`TableReport`] for people, an empty line, and a line for each
     /// of the first records: the key in hexadecimal, a tab, and the length of the value in bytes.
     Table {
         /// The name of the table.
@@ -325,7 +325,7 @@ fn check(engine: &References<Engine>, asker: &UnixStream) -> Result<(&'static st
                 Ok(Some(_)) => {
                     records += 1;
                     if records.is_multiple_of(1024) {
-                        go_on(&engine, asker)?;
+                        go_on(engine, asker)?;
                     }
                 }
                 end => break end.map(drop),
