@@ -151,7 +151,7 @@ fn table(dir: &Path, name: &str, keys: usize, region: Option<&Path>, out: &mut d
     let question = Question::Table { name: name.to_owned(), keys };
     if let Some(answer) = database::ask(dir, &question)? {
         writeln!(out, "process {} has the database open", answer.process)?;
-        return of_open_database(&answer.text, out);
+        return of_open_database(&answer.text, keys, out);
     }
     let mut open = OPEN;
     open.log.region.extend(region.map(Path::to_owned));
@@ -171,9 +171,12 @@ fn table(dir: &Path, name: &str, keys: usize, region: Option<&Path>, out: &mut d
 }
 
 /// Prints an answer to [`Question::Table`].
-fn of_open_database(answer: &str, out: &mut dyn Write) -> Result<()> {
+fn of_open_database(answer: &str, keys: usize, out: &mut dyn Write) -> Result<()> {
     let (report, records) = answer.split_once("\n\n").unwrap_or((answer, ""));
     writeln!(out, "{report}")?;
+    if keys > Question::MOST_KEYS {
+        writeln!(out, "the first {} keys; for more, close the database", Question::MOST_KEYS)?;
+    }
     for (key, length) in records.lines().filter_map(|record| record.split_once('\t')) {
         let byte = |at: usize| u8::from_str_radix(key.get(at..at + 2)?, 16).ok();
         let key: Option<Vec<u8>> = (0..key.len()).step_by(2).map(byte).collect();

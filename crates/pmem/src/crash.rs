@@ -95,8 +95,8 @@ impl SimMemory {
         self.shared.state.lock().operations
     }
 
-    /// Returns the numbers of the operations that were fences. A power cut at one of them leaves
-    /// most of what the program relies on in one of several states.
+    /// Returns the numbers of the operations that were fences or drains. A power cut at one of them
+    /// leaves most of what the program relies on in one of several states.
     pub fn fences(&self) -> Vec<u64> {
         self.shared.state.lock().fences.clone()
     }
@@ -166,7 +166,9 @@ impl SimMemory {
     /// Drains the buffers of all processors, which makes everything pending sure.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.state.lock();
+        let number = state.operations;
         if self.begins(&mut state) && !state.is_off {
+            state.fences.push(number);
             let pending = std::mem::take(&mut state.pending);
             // Draining also completes flushes that the processors have begun.
             pending.into_values().flatten().for_each(|(word, number)| state.make_sure(word, number));

@@ -15,7 +15,7 @@ pub(crate) struct State {
     pub(crate) pending: HashMap<u64, Vec<(usize, u64)>>,
     pub(crate) versions: u64,
     pub(crate) operations: u64,
-    /// Which of the operations were fences.
+    /// Which of the operations were fences or drains.
     pub(crate) fences: Vec<u64>,
     pub(crate) crash_at: Option<u64>,
     pub(crate) is_off: bool,

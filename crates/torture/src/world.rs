@@ -251,7 +251,8 @@ impl Operations {
     }
 
     /// Returns the chosen numbers: all in order, or a sample in random order, with as many of each
-    /// device, if it has done so many. In a sample, half of those of a memory are fences.
+    /// device, if it has done so many. In a sample of several, up to half of those of a memory are
+    /// fences.
     pub fn choose(&self, coverage: Coverage, rng: &mut Rng) -> Vec<u64> {
         let devices = self.0.len();
         let of_each = match coverage {
@@ -259,11 +260,14 @@ impl Operations {
             Coverage::Sample(wanted) => Coverage::Sample(wanted.div_ceil(devices)),
         };
         let of_device = |(device, operations): (usize, &DeviceOperations)| {
-            let mut chosen = of_each.choose(usize::try_from(operations.count).expect("runs are short"), rng);
-            if let (Coverage::Sample(wanted), fences @ [_, ..]) = (of_each, &operations.fences[..]) {
-                chosen.truncate(wanted.div_ceil(2));
-                let fences = Coverage::Sample(wanted / 2).choose(fences.len(), rng).into_iter().map(|at| fences[at]);
-                chosen.extend(fences.map(|fence| fence as usize));
+            let count = usize::try_from(operations.count).expect("runs are short");
+            let mut chosen = of_each.choose(count, rng);
+            if let Coverage::Sample(wanted) = of_each
+                && wanted < count
+            {
+                let fences = Coverage::Sample(wanted / 2).choose(operations.fences.len(), rng);
+                chosen.truncate(wanted - fences.len());
+                chosen.extend(fences.into_iter().map(|at| operations.fences[at] as usize));
                 chosen.sort_unstable();
                 chosen.dedup();
             }

@@ -41,9 +41,6 @@ const LOCK_WAIT_LIMIT: Duration = Duration::from_secs(1);
 /// Bytes of the longest question, which has the name of a table in hexadecimal.
 const LONGEST: u64 = 2 * MAX_TABLE_NAME_LEN as u64 + 64;
 
-/// The most records of a table that an answer lists.
-const MOST_KEYS: usize = 10_000;
-
 /// What a process can be asked about the database that it has open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -54,16 +51,20 @@ pub enum Question {
     /// not in memory: a text for people. It takes long if there are many.
     Check,
     /// To measure a table: a [`TableReport`] for people, an empty line, and a line for each
-    /// of the first records: the key in hexadecimal, a tab, and the length of the value in bytes.
+    /// of the first records, committed or not: the key in hexadecimal, a tab, and the length of the
+    /// value in bytes.
     Table {
         /// The name of the table.
         name: String,
-        /// How many records have a line, at most 10,000.
+        /// How many records have a line, at most [`Question::MOST_KEYS`].
         keys: usize,
     },
 }
 
 impl Question {
+    /// The most records of a table that an answer lists.
+    pub const MOST_KEYS: usize = 10_000;
+
     fn line(&self) -> String {
         match self {
             Self::Stats => "stats".to_owned(),
@@ -272,7 +273,9 @@ fn begin_catalog(engine: &References<Engine>) -> Result<Txn> {
 }
 
 fn stats(engine: &References<Engine>) -> Result<String> {
-    let mut text = format!("tables\t{}\n", table_list::names(&mut begin_catalog(engine)?)?.join(", "));
+    let mut txn = begin_catalog(engine)?;
+    let mut text = format!("tables\t{}\n", table_list::names(&mut txn)?.join(", "));
+    txn.commit()?;
     for (name, value) in metrics::of(engine).named() {
         writeln!(text, "{name}\t{value}").expect("a string takes everything");
     }
@@ -289,7 +292,9 @@ fn go_on(engine: &Engine, asker: &UnixStream) -> Result<()> {
 }
 
 fn table(engine: &References<Engine>, name: &str, keys: usize, asker: &UnixStream) -> Result<String> {
-    let table = table_list::open(&mut begin_catalog(engine)?, engine, name)?;
+    let mut txn = begin_catalog(engine)?;
+    let table = table_list::open(&mut txn, engine, name)?;
+    txn.commit()?;
     let mut records = Vec::new();
     let report = TableReport::measure(
         engine,
@@ -297,7 +302,7 @@ fn table(engine: &References<Engine>, name: &str, keys: usize, asker: &UnixStrea
         || go_on(engine, asker),
         |leaf, first| {
             for slot in (first..leaf.slot_count()).filter(|&slot| !leaf.is_ghost(slot)) {
-                if records.len() == keys.min(MOST_KEYS) {
+                if records.len() == keys.min(Question::MOST_KEYS) {
                     break;
                 }
                 let (value, flags, mut key) = (leaf.value(slot), leaf.flags(slot), Vec::new());

@@ -14,7 +14,6 @@ use crate::error::{Error, Result};
 use crate::maintenance::Maintenance;
 use crate::page::{self, Node, SlotFlags};
 use crate::pool::broken;
-use crate::record::Tree;
 use crate::storage::catalog::Table;
 use crate::storage::overflow::{PAGE_CONTENT, Reference};
 
@@ -58,24 +57,11 @@ impl TableReport {
     pub(crate) fn measure(
         engine: &Engine,
         table: &Table,
-        go_on: impl FnMut() -> Result<()>,
-        leaf: impl FnMut(&Node<&[u8]>, usize),
-    ) -> Result<Self> {
-        let tree = table.tree(&engine.tables)?;
-        engine.finish_in_doubt(&AtomicBool::new(false))?;
-        let measured = Self::of_tree(engine, tree, table, go_on, leaf);
-        // Its pages may have been freed meanwhile, and used again.
-        table.check_not_dropped()?;
-        measured.map_err(|error| engine.note(error))
-    }
-
-    fn of_tree(
-        engine: &Engine,
-        tree: Tree,
-        table: &Table,
         mut go_on: impl FnMut() -> Result<()>,
         mut leaf: impl FnMut(&Node<&[u8]>, usize),
     ) -> Result<Self> {
+        let tree = table.tree(&engine.tables)?;
+        engine.finish_in_doubt(&AtomicBool::new(false))?;
         let mut report = Self {
             name: table.name().to_owned(),
             id: table.id(),
@@ -88,7 +74,10 @@ impl TableReport {
         };
         let mut bytes = Vec::new();
         let mut read = |level: u8, key: &[u8]| {
-            engine.store.copy_node(tree, level, key, &mut bytes)?;
+            let read = engine.store.copy_node(tree, level, key, &mut bytes);
+            // The pages of a dropped table are freed and used again, so any error may follow.
+            table.check_not_dropped()?;
+            read.map_err(|error| engine.note(error.into()))?;
             page::check(&bytes).map_err(|defect| broken(page::page_id(&bytes), &defect))?;
             Ok::<_, Error>(bytes.clone())
         };

@@ -29,7 +29,8 @@ use crate::storage::catalog::Table;
 ///
 /// # Errors
 /// [`crate::Error::NoSuchTable`], [`crate::Error::ForeignTable`], [`crate::Error::Closed`],
-/// [`crate::Error::Poisoned`], [`crate::Error::Corrupt`] and [`crate::Error::Io`].
+/// [`crate::Error::Poisoned`], [`crate::Error::Forked`], [`crate::Error::Corrupt`] and
+/// [`crate::Error::Io`].
 pub fn table(db: &Db, table: &Table) -> Result<TableReport> {
     db.engine().health.check()?;
     TableReport::measure(db.engine(), table, || db.engine().health.check(), |_, _| {})

@@ -104,8 +104,8 @@ impl Table {
         Ok(self.0.tree)
     }
 
-    /// Returns an error if the table has been dropped. The caller must hold a lock on the table:
-    /// without one, the answer may be ahead of the disk.
+    /// Returns an error if the table has been dropped. Without a lock on the table the answer may
+    /// be ahead of the disk. A table is marked as dropped before any of its pages is freed.
     #[inline]
     pub(crate) fn check_not_dropped(&self) -> Result<()> {
         if self.0.dropped.load(Ordering::Acquire) {

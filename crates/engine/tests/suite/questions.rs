@@ -1,11 +1,13 @@
 //! Another process can ask about a database that is open. Here it is this process itself.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use duramen::inspect::{Answer, Question, ask};
 use duramen::{Db, Error, Options, inspect};
+use duramen_io::connect_locally;
 
 use crate::common::small;
 
@@ -134,4 +136,30 @@ fn a_table_is_measured_while_transactions_write() {
     let unknown = ask(home.path(), &question("three", 0));
     assert!(matches!(unknown, Err(Error::Io { reason }) if reason.contains("`three`")));
     db.close().unwrap();
+}
+
+/// Regression: the error that says so was taken for one of the disk.
+#[test]
+fn an_asker_that_goes_away_harms_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), small()).unwrap();
+    let table = db.create_table("t").unwrap();
+    db.run(|txn| (0..20_000_u32).try_for_each(|key| txn.put(&table, &key.to_be_bytes(), &[1; 50]))).unwrap();
+    let begin = || {
+        let (stream, _) = connect_locally(home.path()).unwrap().expect("the database is open");
+        let mut greeting = String::new();
+        BufReader::new(&stream).read_line(&mut greeting).unwrap();
+        writeln!(&stream, "table 10 74").unwrap();
+        stream
+    };
+    for round in 0..20_u32 {
+        drop(begin());
+        db.run(|txn| txn.put(&table, &round.to_be_bytes(), b"more")).unwrap();
+    }
+    let aborts = db.metrics().aborts;
+    assert!(stats(home.path()).is_some());
+    assert_eq!(db.metrics().aborts, aborts, "a question is no aborted transaction");
+    let _asker = begin();
+    db.close().unwrap();
+    assert_eq!(Db::open(home.path(), small()).unwrap().metrics().recovery.redone, 0);
 }
