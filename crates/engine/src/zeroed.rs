@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 
-use duramen_sync::atomic::{AtomicPtr, AtomicU32};
+use duramen_sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
 
 /// A type whose default value is all zeros in a native build.
 ///
@@ -12,6 +12,8 @@ use duramen_sync::atomic::{AtomicPtr, AtomicU32};
 pub(crate) unsafe trait Zeroed: Default {}
 
 // SAFETY: an atomic has the representation of its value.
+unsafe impl Zeroed for AtomicU8 {}
+// SAFETY: as above.
 unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: as above; the default is the null pointer, which is zero.
 unsafe impl<T> Zeroed for AtomicPtr<T> {}

@@ -2,17 +2,18 @@
 
 use duramen_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Mutex, Striped, prefetch};
+use duramen_sync::{Arc, Mutex, OnceLock, Striped, prefetch};
 use duramen_types::{Gsn, TableId, planted};
 
 use super::STRIPES;
 use super::node::{Node, prune};
 use super::registry::Registry;
-use super::runs::{self, Deleted, RunMemory, Runs};
+use super::runs::{self, Deleted, Runs};
 use super::values::{End, Place};
 use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
 use crate::page::SlotFlags;
+use crate::zeroed::ZeroedSlice;
 
 /// A new node makes its bucket be pruned when there are this many, and the memory of the bucket is
 /// used up. It becomes larger if half of the nodes or more are needed: a record that many
@@ -38,14 +39,22 @@ pub(crate) enum Version {
 /// A run has this many records: fewer are as good as nodes.
 const LEAST_OF_RUN: usize = if cfg!(duramen_loom) { 1 } else { 2 };
 
+/// A page of memory has this many buckets, as a logarithm.
+const PART_BITS: u32 = if cfg!(duramen_loom) { 0 } else { 7 };
+
+/// Neighbouring buckets.
+type Part = Box<[Mutex<Vec<Node>>]>;
+
 /// The nodes and runs of all records.
 #[derive(Debug)]
 pub(super) struct Buckets {
     /// The logarithm of their number.
     bits: u32,
-    buckets: Box<[Mutex<Vec<Node>>]>,
+    /// Made as they are used: there are many buckets, and a transaction that deletes a range, for
+    /// instance, uses few.
+    parts: Box<[OnceLock<Part>]>,
     /// One for a bucket with nodes, zero for an empty one. Stored under the bucket's mutex.
-    marks: Box<[AtomicU8]>,
+    marks: ZeroedSlice<AtomicU8>,
     runs: Runs,
     /// Bytes of versions, as a sum that wraps around in each part.
     bytes: Striped<AtomicU64, STRIPES>,
@@ -53,9 +62,20 @@ pub(super) struct Buckets {
 
 impl Buckets {
     pub(super) fn new(bits: u32) -> Self {
-        let buckets = (0..1_usize << bits).map(|_| Mutex::default()).collect();
-        let marks = (0..1_usize << bits).map(|_| AtomicU8::new(0)).collect();
-        Self { bits, buckets, marks, runs: Runs::default(), bytes: Striped::default() }
+        let parts = (0..1_usize << bits.saturating_sub(PART_BITS)).map(|_| OnceLock::new()).collect();
+        let marks = ZeroedSlice::new(1 << bits).expect("there is memory for a byte for each bucket");
+        let buckets = Self { bits, parts, marks, runs: Runs::default(), bytes: Striped::default() };
+        if cfg!(duramen_loom) {
+            // A model does not know of the locks with which they are made.
+            (0..1_usize << bits).for_each(|number| drop(buckets.bucket(number).lock()));
+        }
+        buckets
+    }
+
+    fn bucket(&self, number: usize) -> &Mutex<Vec<Node>> {
+        let make = || (0..1_usize << PART_BITS).map(|_| Mutex::default()).collect();
+        let part = self.parts[number >> PART_BITS].get_or_init(make);
+        &part[number % (1 << PART_BITS)]
     }
 
     /// Returns the bucket of a record, and the tag of its nodes there.
@@ -81,7 +101,9 @@ impl Buckets {
 
     #[inline]
     fn request_bucket(&self, number: usize) {
-        prefetch(std::ptr::from_ref(&self.buckets[number]).cast());
+        if let Some(part) = self.parts[number >> PART_BITS].get() {
+            prefetch(std::ptr::from_ref(&part[number % (1 << PART_BITS)]).cast());
+        }
     }
 
     /// Adds a node, unless the writer has an older value of the record: a node, or a part of a run.
@@ -96,7 +118,7 @@ impl Buckets {
         append: impl FnOnce(u32) -> Place,
     ) -> bool {
         let (number, tag) = self.place_of(table, key);
-        let mut nodes = self.buckets[number].lock();
+        let mut nodes = self.bucket(number).lock();
         // The keys of other transactions' nodes are in the caches of other processors.
         if nodes.iter().rev().any(|node| Arc::ptr_eq(&node.writer, writer) && node.is_of(tag, table, key)) {
             return false;
@@ -127,7 +149,7 @@ impl Buckets {
     pub(super) fn prune_all(&self, registry: &Registry) {
         let (open, horizon) = registry.positions();
         let mut key = Vec::new();
-        for bucket in &self.buckets {
+        for bucket in self.parts.iter().filter_map(OnceLock::get).flatten() {
             let mut nodes = bucket.lock();
             let mut at = 0;
             // Each record is pruned at its first node, which may be gone then. Most records have
@@ -159,17 +181,11 @@ impl Buckets {
 
     /// Adds a run of records that are in the order of their keys, and returns its place, unless
     /// they must be added one by one: they are few, or there is another run among them.
-    pub(super) fn add_run(
-        &self,
-        writer: &Arc<Writer>,
-        table: TableId,
-        records: &[Deleted<'_>],
-        memory: &mut RunMemory,
-    ) -> Option<runs::Place> {
+    pub(super) fn add_run(&self, writer: &Arc<Writer>, table: TableId, records: &[Deleted<'_>]) -> Option<runs::Place> {
         if records.len() < LEAST_OF_RUN {
             return None;
         }
-        let size = self.runs.add(writer, table, records, memory)?;
+        let size = self.runs.add(writer, table, records)?;
         reach(Probe::RunPublished);
         self.count(size);
         Some((table, records[0].key.into()))
@@ -191,7 +207,7 @@ impl Buckets {
             if let Some(later) = later.next() {
                 self.request_bucket(later as usize);
             }
-            let mut nodes = self.buckets[number as usize].lock();
+            let mut nodes = self.bucket(number as usize).lock();
             nodes.retain(|node| !Arc::ptr_eq(&node.writer, writer));
             self.mark(number as usize, &mut nodes);
         }
@@ -218,7 +234,7 @@ impl Buckets {
     /// Returns a bucket if it is not empty.
     #[inline]
     fn marked_bucket(&self, number: usize) -> Option<&Mutex<Vec<Node>>> {
-        (self.marks[number].load(Ordering::Acquire) != 0).then(|| &self.buckets[number])
+        (self.marks[number].load(Ordering::Acquire) != 0).then(|| self.bucket(number))
     }
 
     fn find(

@@ -11,10 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::ptr::NonNull;
 
-use bytes::{Bytes, BytesMut};
-use duramen_io::{HUGE_PAGE, prefer_huge_pages};
 use duramen_sync::atomic::{AtomicUsize, Ordering};
 use duramen_sync::{Arc, RwLock};
 use duramen_types::TableId;
@@ -30,9 +27,6 @@ pub(crate) struct Deleted<'a> {
     pub(crate) value: &'a [u8],
     pub(crate) flags: SlotFlags,
 }
-
-/// The largest piece of memory for the bytes of runs, in bytes.
-const LARGEST_PIECE: usize = 16 << 20;
 
 /// The table of a run, and its first key.
 pub(super) type Place = (TableId, Box<[u8]>);
@@ -55,51 +49,7 @@ struct Run {
     /// In the order of the keys.
     records: Box<[Record]>,
     /// The key of each record, and behind it the value.
-    bytes: Bytes,
-}
-
-/// Memory for the bytes of a transaction's runs: pieces, each as large as all those before, for
-/// several runs. The system provides large pieces in huge pages, which takes a fraction of the time
-/// that as many small pages take.
-#[derive(Debug, Default)]
-pub(super) struct RunMemory {
-    /// What is left of the last piece.
-    left: BytesMut,
-    /// Bytes of all pieces, without what is left.
-    bytes: usize,
-}
-
-impl RunMemory {
-    /// Returns the bytes of memory that are in use, with the remainders of earlier pieces.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes as u64
-    }
-
-    /// Returns an empty buffer with room for `len` bytes, which count as in use.
-    fn take(&mut self, len: usize) -> &mut BytesMut {
-        if self.left.capacity() < len {
-            self.bytes += self.left.capacity();
-            self.left = piece(len.max(self.bytes.min(LARGEST_PIECE)));
-        }
-        self.bytes += len;
-        &mut self.left
-    }
-}
-
-/// Returns memory for at least `len` bytes.
-fn piece(len: usize) -> BytesMut {
-    if len < HUGE_PAGE / 2 {
-        return BytesMut::with_capacity(len);
-    }
-    let len = len.next_multiple_of(HUGE_PAGE);
-    let mut memory = BytesMut::with_capacity(len + HUGE_PAGE);
-    let start = memory.spare_capacity_mut().as_mut_ptr();
-    // Fresh memory that is never touched is not taken from the system: that before and behind.
-    let skip = start.align_offset(HUGE_PAGE).min(HUGE_PAGE);
-    let mut whole = memory.split_off(skip);
-    drop(whole.split_off(len));
-    prefer_huge_pages(NonNull::from(&mut whole.spare_capacity_mut()[0]).cast(), len);
-    whole
+    bytes: Box<[u8]>,
 }
 
 /// Where a record ends in the bytes of its run.
@@ -117,17 +67,11 @@ impl Runs {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Adds a run of these records, which are in the order of their keys; returns the bytes that it
-    /// takes beside `memory`, or nothing if it overlaps with another one.
-    pub(super) fn add(
-        &self,
-        writer: &Arc<Writer>,
-        table: TableId,
-        records: &[Deleted<'_>],
-        memory: &mut RunMemory,
-    ) -> Option<u64> {
+    /// Adds a run of these records, which are in the order of their keys; returns the bytes of
+    /// memory that it takes, or nothing if it overlaps with another one.
+    pub(super) fn add(&self, writer: &Arc<Writer>, table: TableId, records: &[Deleted<'_>]) -> Option<u64> {
         let (first, last) = (records.first()?.key, records.last()?.key);
-        let run = Run::new(Arc::clone(writer), records, memory);
+        let run = Run::new(Arc::clone(writer), records);
         let size = run.size();
         let mut tables = self.tables.write();
         let runs = tables.entry(table).or_default();
@@ -139,7 +83,7 @@ impl Runs {
         Some(size)
     }
 
-    /// Removes these runs; returns the bytes that they took beside their memory.
+    /// Removes these runs; returns the bytes of memory that they took.
     pub(super) fn free(&self, places: &[Place]) -> u64 {
         if places.is_empty() {
             return 0;
@@ -183,16 +127,16 @@ fn at_or_below<'r>(runs: &'r OfTable, key: &[u8]) -> Option<&'r Run> {
 }
 
 impl Run {
-    fn new(writer: Arc<Writer>, deleted: &[Deleted<'_>], memory: &mut RunMemory) -> Self {
+    fn new(writer: Arc<Writer>, deleted: &[Deleted<'_>]) -> Self {
         let len = deleted.iter().map(|record| record.key.len() + record.value.len()).sum();
-        let (bytes, mut records) = (memory.take(len), Vec::with_capacity(deleted.len()));
+        let (mut bytes, mut records) = (Vec::with_capacity(len), Vec::with_capacity(deleted.len()));
         for Deleted { key, value, flags } in deleted {
             bytes.extend_from_slice(key);
             let key = bytes.len() as u32;
             bytes.extend_from_slice(value);
             records.push(Record { key, value: bytes.len() as u32, flags: *flags });
         }
-        Self { writer, records: records.into_boxed_slice(), bytes: bytes.split().freeze() }
+        Self { writer, records: records.into_boxed_slice(), bytes: bytes.into_boxed_slice() }
     }
 
     fn start(&self, at: usize) -> usize {
@@ -225,10 +169,10 @@ impl Run {
         None
     }
 
-    /// Returns the bytes that the run takes beside its memory, with its first key in two places.
+    /// Returns the bytes of memory that the run takes, with its first key in two places.
     fn size(&self) -> u64 {
         let places = 2 * (size_of::<Place>() + self.key(0).len());
-        (size_of::<Self>() + size_of_val(&self.records[..]) + places) as u64
+        (size_of::<Self>() + size_of_val(&self.records[..]) + self.bytes.len() + places) as u64
     }
 }
 
@@ -250,10 +194,8 @@ mod tests {
     fn a_record_is_found_in_its_run_and_in_no_other() {
         let (runs, writer) = (Runs::default(), Arc::default());
         assert!(runs.is_empty() && value(&runs, b"b").is_none());
-        let size = runs
-            .add(&writer, TABLE, &run_of(&[b"b", b"cc", b"f"]), &mut RunMemory::default())
-            .expect("nothing is there");
-        assert!(runs.add(&writer, TABLE, &run_of(&[b"g", b"h"]), &mut RunMemory::default()).is_some());
+        let size = runs.add(&writer, TABLE, &run_of(&[b"b", b"cc", b"f"])).expect("nothing is there");
+        assert!(runs.add(&writer, TABLE, &run_of(&[b"g", b"h"])).is_some());
         for (key, expected) in
             [(&b"a"[..], None), (b"b", Some(b"b")), (b"c", None), (b"cc", Some(b"c")), (b"f", Some(b"f"))]
         {
@@ -271,46 +213,12 @@ mod tests {
     #[test]
     fn runs_do_not_overlap() {
         let (runs, writer) = (Runs::default(), Arc::default());
-        runs.add(&writer, TABLE, &run_of(&[b"d", b"g"]), &mut RunMemory::default()).expect("nothing is there");
+        runs.add(&writer, TABLE, &run_of(&[b"d", b"g"])).expect("nothing is there");
         for overlapping in [&[&b"d"[..], b"g"][..], &[b"a", b"d"], &[b"e", b"f"], &[b"g", b"h"], &[b"a", b"z"]] {
-            assert!(
-                runs.add(&writer, TABLE, &run_of(overlapping), &mut RunMemory::default()).is_none(),
-                "{overlapping:?}"
-            );
+            assert!(runs.add(&writer, TABLE, &run_of(overlapping)).is_none(), "{overlapping:?}");
         }
-        assert!(runs.add(&writer, TABLE, &run_of(&[b"a", b"c"]), &mut RunMemory::default()).is_some());
-        assert!(runs.add(&writer, TABLE, &run_of(&[b"ga", b"h"]), &mut RunMemory::default()).is_some());
-        assert!(
-            runs.add(&writer, TableId::new(17), &run_of(&[b"d", b"g"]), &mut RunMemory::default()).is_some(),
-            "of another table"
-        );
-    }
-
-    #[test]
-    fn the_runs_of_a_transaction_share_pieces_of_memory() {
-        const VALUE: usize = 100_000;
-        let (runs, writer, mut memory) = (Runs::default(), Arc::default(), RunMemory::default());
-        let mut bytes = Vec::new();
-        let mut places = Vec::new();
-        for n in 0..100_u8 {
-            let value = vec![n; VALUE];
-            let keys = [[n, 0], [n, 1]];
-            let deleted = keys.each_ref().map(|key| Deleted { key, value: &value, flags: SlotFlags::NONE });
-            runs.add(&writer, TABLE, &deleted, &mut memory).expect("nothing is there");
-            bytes.push(memory.bytes());
-            places.push((TABLE, Box::from(&keys[0][..])));
-        }
-        let run = 2 * (2 + VALUE) as u64;
-        assert_eq!(bytes[..2], [run, 2 * run], "the first run has memory of its own");
-        assert!(
-            bytes.iter().zip(1..).all(|(bytes, runs)| *bytes >= runs * run && *bytes <= 2 * runs * run),
-            "{bytes:?}"
-        );
-        drop(memory);
-        for n in 0..100_u8 {
-            assert_eq!(value(&runs, &[n, 1]), Some(vec![n; VALUE]));
-        }
-        runs.free(&places);
-        assert!(runs.is_empty());
+        assert!(runs.add(&writer, TABLE, &run_of(&[b"a", b"c"])).is_some());
+        assert!(runs.add(&writer, TABLE, &run_of(&[b"ga", b"h"])).is_some());
+        assert!(runs.add(&writer, TableId::new(17), &run_of(&[b"d", b"g"])).is_some(), "of another table");
     }
 }

@@ -12,7 +12,7 @@ use super::STRIPES;
 use super::buckets::{Buckets, Version};
 use super::node::Node;
 use super::registry::{CommitOrder, OpenSnapshot, Registry};
-use super::runs::{Deleted, Place, RunMemory};
+use super::runs::{Deleted, Place};
 use super::values::{Before, End};
 use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
@@ -67,9 +67,7 @@ struct Versions {
     are_published: bool,
     /// The places of the runs.
     runs: Vec<Place>,
-    /// Where the bytes of further runs go.
-    memory: RunMemory,
-    /// The bytes of what is published; of runs only the memory for their bytes.
+    /// The bytes of what is published, except runs.
     bytes: u64,
 }
 
@@ -353,12 +351,7 @@ impl VersionStore {
         let versions = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
         self.publish(versions);
         let writer = versions.writer.get_or_insert_default();
-        let before = versions.memory.bytes();
-        let place = self.buckets().add_run(writer, table, records, &mut versions.memory);
-        let added = versions.memory.bytes() - before;
-        versions.bytes += added;
-        self.buckets().count(added);
-        if let Some(place) = place {
+        if let Some(place) = self.buckets().add_run(writer, table, records) {
             versions.runs.push(place);
             return;
         }
@@ -426,7 +419,7 @@ impl VersionStore {
 
     /// Drops the versions of a transaction; leaves its writer for another one.
     fn drop_versions(&self, versions: &mut Versions) {
-        let Versions { mut writer, end, are_published, runs, bytes, .. } = std::mem::take(versions);
+        let Versions { mut writer, end, are_published, runs, bytes } = std::mem::take(versions);
         if are_published {
             if let Some(writer) = &writer {
                 self.buckets().free(writer, end);
