@@ -13,7 +13,7 @@ use super::values::{End, Place};
 use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
 use crate::page::SlotFlags;
-use crate::zeroed::ZeroedSlice;
+use crate::zeroed::zeroed;
 
 /// A new node makes its bucket be pruned when there are this many, and the memory of the bucket is
 /// used up. It becomes larger if half of the nodes or more are needed: a record that many
@@ -39,7 +39,7 @@ pub(crate) enum Version {
 /// A run has this many records: fewer are as good as nodes.
 const LEAST_OF_RUN: usize = if cfg!(duramen_loom) { 1 } else { 2 };
 
-/// A page of memory has this many buckets, as a logarithm.
+/// This many buckets, as a logarithm, take a page of memory.
 const PART_BITS: u32 = if cfg!(duramen_loom) { 0 } else { 7 };
 
 /// Neighbouring buckets.
@@ -54,7 +54,7 @@ pub(super) struct Buckets {
     /// instance, uses few.
     parts: Box<[OnceLock<Part>]>,
     /// One for a bucket with nodes, zero for an empty one. Stored under the bucket's mutex.
-    marks: ZeroedSlice<AtomicU8>,
+    marks: Box<[AtomicU8]>,
     runs: Runs,
     /// Bytes of versions, as a sum that wraps around in each part.
     bytes: Striped<AtomicU64, STRIPES>,
@@ -63,11 +63,12 @@ pub(super) struct Buckets {
 impl Buckets {
     pub(super) fn new(bits: u32) -> Self {
         let parts = (0..1_usize << bits.saturating_sub(PART_BITS)).map(|_| OnceLock::new()).collect();
-        let marks = ZeroedSlice::new(1 << bits).expect("there is memory for a byte for each bucket");
-        let buckets = Self { bits, parts, marks, runs: Runs::default(), bytes: Striped::default() };
+        let buckets = Self { bits, parts, marks: zeroed(1 << bits), runs: Runs::default(), bytes: Striped::default() };
         if cfg!(duramen_loom) {
             // A model does not know of the locks with which they are made.
-            (0..1_usize << bits).for_each(|number| drop(buckets.bucket(number).lock()));
+            for number in 0..1_usize << bits {
+                let _ = buckets.bucket(number);
+            }
         }
         buckets
     }

@@ -12,7 +12,8 @@
 //!   to it. When they are gone, another transaction uses it.
 //! - [`Registry`](registry): the order of commits, its *horizon*, and the open snapshots.
 //! - [`Buckets`](buckets): the nodes, in no order, and beside them a byte for each bucket that says
-//!   whether it is empty. Made when there is the first node.
+//!   whether it is empty. Made when versions are first published; the buckets in parts, when one of
+//!   a part gets its first node.
 //! - [`Runs`](runs): the values of neighbouring records that were deleted together, which are
 //!   published as one. For readers, and for ghosts, a record of a run is what a node is.
 //! - [`VersionStore`]: what transactions keep. A retired transaction waits, in a queue of the
