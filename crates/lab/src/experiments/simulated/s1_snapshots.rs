@@ -50,8 +50,9 @@ impl Experiment for Snapshots {
         let rows = context.pick(10_000, 2_000, 500);
         let workloads = [("tpcb", context.pick(20, 10, 4), rows / 10), ("tatp:update-location", 1, rows)];
         let machines = [
-            (XEON, context.pick(&[4, 16, 40][..], &[16], &[16]), context.pick(30, 3, 2)),
-            (SERVER, context.pick(&[16, 64, 128][..], &[16], &[16]), context.pick(15, 2, 1)),
+            // As long as a whole scan takes, at least.
+            (XEON, context.pick(&[4, 16, 40][..], &[16], &[16]), context.pick(60, 3, 2)),
+            (SERVER, context.pick(&[16, 64, 128][..], &[16], &[16]), context.pick(30, 2, 1)),
         ];
         let machines = &machines[..context.pick(2, 1, 1)];
         let threads: usize = machines.iter().map(|(_, threads, _)| threads.len()).sum();
