@@ -114,8 +114,8 @@ const DAMAGED: &str = "damaged";
 const FAILED: &str = "failed";
 
 /// Asks the process that has the database in the directory `home` open
-/// ([`crate::Options::answers_questions`]). Returns nothing if no process of the same user, or of
-/// the superuser, answers there.
+/// ([`crate::Options::answers_questions`]). Returns nothing if no process of the same user, of the
+/// directory's owner or of the superuser answers there.
 ///
 /// ```
 /// # fn main() -> duramen::Result<()> {

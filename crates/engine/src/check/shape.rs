@@ -6,7 +6,7 @@
 use std::fmt;
 
 use duramen_sync::atomic::AtomicBool;
-use duramen_types::TableId;
+use duramen_types::{PAGE_SIZE, TableId};
 
 use crate::btree::OUT_OF_ORDER;
 use crate::engine::Engine;
@@ -72,14 +72,14 @@ impl TableReport {
             overflow_bytes: 0,
             overflow_pages: 0,
         };
-        let mut bytes = Vec::new();
-        let mut read = |level: u8, key: &[u8]| {
+        let read = |level: u8, key: &[u8]| {
+            let mut bytes = Vec::with_capacity(PAGE_SIZE);
             let read = engine.store.copy_node(tree, level, key, &mut bytes);
             // The pages of a dropped table are freed and used again, so any error may follow.
             table.check_not_dropped()?;
             read.map_err(|error| engine.note(error.into()))?;
             page::check(&bytes).map_err(|defect| broken(page::page_id(&bytes), &defect))?;
-            Ok::<_, Error>(bytes.clone())
+            Ok::<_, Error>(bytes)
         };
         let root = Node(&read(u8::MAX, &[])?[..]).level();
         for level in (0..=root).rev() {
