@@ -2,9 +2,8 @@
 //! to be noticed is noticed. In machine builds only:
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg duramen_machine" cargo test --release --target-dir target/machine -p duramen-torture --test simulation
 //! RUSTFLAGS="--cfg duramen_machine --cfg duramen_planted" cargo test --profile planted \
-//!     --target-dir target/machine-planted -p duramen-torture --test simulation planted
+//!     --target-dir target/machine-planted -p duramen-torture --test simulation
 //! ```
 //!
 //! A planted bug is there for the whole process, so one test runs at a time. And a panic of a
