@@ -15,14 +15,15 @@
 //! and [`probe`] counts rare branches.
 //!
 //! Rules for users: no `static` atomics that a model would have to see. Waiting uses [`Mutex`],
-//! [`Condvar`], [`thread::Parker`], [`Backoff`] or [`Retry`], never a bare loop. Shared plain
-//! memory goes through [`cell::UnsafeCell`].
+//! [`Condvar`], [`SpinLock`], [`thread::Parker`], [`Backoff`] or [`Retry`], never a bare loop.
+//! Shared plain memory goes through [`cell::UnsafeCell`].
 //!
 //! # Parts
 //! | module | what it does |
 //! |---|---|
 //! | `native`, `loom`, `machine*` | the same interface in the three builds |
 //! | `backoff` | waiting with growing pauses |
+//! | `spin_lock` | a lock for data of one thread that others read now and then |
 //! | `usage` | processor time and context switches of the process |
 //! | `parallel` | threads that share one piece of work |
 //! | `cpu_topology` | processors by their memory node |
@@ -59,6 +60,7 @@ mod prefetch;
 pub mod probe;
 mod process;
 mod references;
+mod spin_lock;
 mod split_mix;
 mod stripe;
 pub mod trace;
@@ -71,6 +73,7 @@ pub use imp::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGu
 pub use prefetch::prefetch;
 pub use process::Process;
 pub use references::{Reference, References};
+pub use spin_lock::{SpinGuard, SpinLock};
 pub use split_mix::SplitMix64;
 pub use std::sync::{Arc, OnceLock, Weak};
 pub use stripe::{Striped, stripe, stripe_of};

@@ -28,9 +28,9 @@
 //!
 //! *Publish.* The thread that opens a snapshot while there is none first lets every later change
 //! publish its version at once. Then it publishes what the running transactions keep, each under
-//! the mutex of its buffer, and then what the retired ones have left. A transaction holds both
-//! mutexes when it retires, so it is found in one place or the other. When the last snapshot is
-//! closed, transactions keep their versions again.
+//! the lock of its buffer, and then what the retired ones have left. A transaction holds the lock
+//! and the mutex of its stripe when it retires, so it is found in one place or the other. When the
+//! last snapshot is closed, transactions keep their versions again.
 //!
 //! *Commit.* The writer is set to *committing*; the commit record is inserted; the writer is set to
 //! *committed* at its position. The locks are held until then, and the commit comes after those

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
-use duramen_sync::{Arc, Mutex, OnceLock, Striped};
+use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, SpinLock, stripe, thread};
 use duramen_types::{Gsn, TableId, planted};
 
 use super::STRIPES;
@@ -53,7 +53,7 @@ const RETIRED: u64 = (size_of::<Writer>() + size_of::<Retired>()) as u64;
 
 /// The versions of one running transaction. The store knows of them from the first one on.
 #[derive(Debug, Default)]
-pub(crate) struct TxnVersions(Option<Arc<Mutex<Versions>>>);
+pub(crate) struct TxnVersions(Option<Arc<SpinLock<Versions>>>);
 
 /// The versions of one transaction: kept by itself, or published. A running transaction shares them
 /// with threads that open snapshots.
@@ -245,8 +245,9 @@ pub(crate) struct VersionStore {
     /// Whether all versions are published. Locked to open and to close snapshots.
     opening: Mutex<bool>,
     /// The transactions that have versions, and others.
-    running: Mutex<Vec<Arc<Mutex<Versions>>>>,
-    retired: Striped<Mutex<Stripe>, STRIPES>,
+    running: Mutex<Vec<Arc<SpinLock<Versions>>>>,
+    /// A few stripes for each processor: with more, retired transactions would fill its cache.
+    retired: Box<[CachePadded<Mutex<Stripe>>]>,
     registry: Registry,
     /// Locked by the thread that keeps the limit.
     limiting: Mutex<()>,
@@ -266,6 +267,7 @@ impl VersionStore {
     }
 
     pub(super) fn with_buckets(order: CommitOrder, limit: u64, bits: u32, is_on: bool) -> Self {
+        let stripes = (2 * thread::available_parallelism()).next_power_of_two().min(STRIPES);
         Self {
             is_on,
             bits,
@@ -274,7 +276,7 @@ impl VersionStore {
             publishes: AtomicBool::new(false),
             opening: Mutex::default(),
             running: Mutex::default(),
-            retired: Striped::default(),
+            retired: (0..stripes).map(|_| CachePadded::default()).collect(),
             registry: Registry::new(order),
             limiting: Mutex::default(),
         }
@@ -290,11 +292,15 @@ impl VersionStore {
         self.buckets.get_or_init(|| Buckets::new(self.bits))
     }
 
+    fn own_stripe(&self) -> &Mutex<Stripe> {
+        &self.retired[stripe(self.retired.len())]
+    }
+
     /// Makes the versions of a new context known to those who open snapshots.
     #[cold]
-    fn register(&self) -> Arc<Mutex<Versions>> {
+    fn register(&self) -> Arc<SpinLock<Versions>> {
         const MANY: usize = 64;
-        let new = Arc::<Mutex<Versions>>::default();
+        let new = Arc::<SpinLock<Versions>>::default();
         let mut running = self.running.lock();
         if running.len() >= MANY && running.len().is_power_of_two() {
             // Contexts that are gone, except those of transactions that could not be ended.
@@ -493,7 +499,7 @@ impl VersionStore {
     /// Takes over the versions of a committed transaction. Returns whether it is time to free some
     /// (see [`Self::collect`]).
     pub(crate) fn retire(&self, txn: &mut TxnVersions, cleanup: Cleanup) -> bool {
-        let stripe = self.retired.own().1;
+        let stripe = self.own_stripe();
         let chores = match &txn.0 {
             Some(running) => {
                 // Both at a time: a thread that opens a snapshot looks here, and then there.
@@ -517,7 +523,7 @@ impl VersionStore {
     /// Frees versions that the calling thread, or one that shares its stripe, has retired and that
     /// no snapshot needs. Returns up to `most` ghosts to be purged.
     pub(crate) fn collect(&self, most: usize) -> Due {
-        let stripe = self.retired.own().1;
+        let stripe = self.own_stripe();
         self.free_some(stripe, self.reclaimable());
         stripe.lock().take_due(most)
     }
@@ -562,13 +568,13 @@ impl VersionStore {
 
     /// Keeps ghosts that could not be purged for another time.
     pub(crate) fn postpone(&self, ghosts: impl IntoIterator<Item = Ghost>) {
-        self.retired.own().1.lock().ghosts.extend(ghosts);
+        self.own_stripe().lock().ghosts.extend(ghosts);
     }
 
     /// Keeps ghosts for another time that other transactions have locks on, unless there are many
     /// already.
     pub(crate) fn postpone_locked(&self, ghosts: impl IntoIterator<Item = Ghost>) {
-        let mut stripe = self.retired.own().1.lock();
+        let mut stripe = self.own_stripe().lock();
         for ghost in ghosts {
             if stripe.locked.len() < MOST_LOCKED && !stripe.locked.contains(&ghost) {
                 stripe.locked.push_back(ghost);
@@ -578,7 +584,7 @@ impl VersionStore {
 
     /// Notes that there are more deferred frees to be carried out.
     pub(crate) fn postpone_frees(&self) {
-        self.retired.own().1.lock().has_frees = true;
+        self.own_stripe().lock().has_frees = true;
     }
 
     /// Returns the position up to which no snapshot, open or still to be opened, needs the versions
