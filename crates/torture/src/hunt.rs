@@ -60,7 +60,7 @@ pub fn places(bug: Bug) -> &'static [LogEnd] {
     const PAPER: [LogEnd; 2] = [CACHED[2], CACHED[3]];
     const PCMS: [LogEnd; 3] = [LogEnd::PCMS[0], LogEnd::PCMS[1], LogEnd::PCMS[3]];
     const TUPLES: [LogEnd; 3] = [LogEnd::PCMS[8], LogEnd::PCMS[9], LogEnd::PCMS[13]];
-    // In a small memory this bug hardly ever shows.
+    // In a small memory, hunts of a minute did not catch this bug.
     const MANY_TUPLES: [LogEnd; 2] = [TUPLES[0], TUPLES[1]];
     const TIERS: [LogEnd; 5] = [LogEnd::Files, LogEnd::TIERS[0], LogEnd::TIERS[1], LogEnd::TIERS[2], LogEnd::TIERS[3]];
     match bug {
