@@ -187,8 +187,8 @@ fn apply(disk: &SimDisk, damage: &Damage) -> duramen_io::Result<()> {
     match damage {
         Damage::Flip { file, byte, bit } => {
             disk.flip_bit(file, *byte, *bit);
-            // Opening restores pages from their copies in the double-write area. In every other
-            // case the copies are lost, too, so the damage must be noticed.
+            // Opening restores the lines that the double-write area has. In every other case they
+            // are lost, too, so the damage must be noticed.
             if file == "data" && byte % 2 == 0 && disk.durable_bytes("doublewrite").is_some_and(|area| !area.is_empty())
             {
                 disk.flip_bit("doublewrite", 0, 0);

@@ -103,7 +103,7 @@ fn likely(bug: Bug, log: LogEnd) -> Vec<Suite> {
         Bug::IgnorePageGsn => vec![Crash("checkpoints"), Crash("steal"), Crash("recycle"), Crash("merges")],
         Bug::CheckpointForgetsDirtyPages => vec![Crash("checkpoints"), Crash("recycle"), Crash("interleaved")],
         Bug::CheckpointForgetsTransactions => vec![Crash("interleaved"), Crash("checkpoints"), Crash("steal")],
-        Bug::SkipDoubleWrite | Bug::WrittenPageTakenForNew => {
+        Bug::SkipDoubleWrite | Bug::WrittenPageTakenForNew | Bug::ChangedLinesForgotten => {
             vec![Crash("checkpoints"), Crash("steal"), Crash("recycle")]
         }
         Bug::SkipDataSync => vec![Crash("checkpoints"), Crash("recycle"), Crash("steal"), Crash("reopens")],

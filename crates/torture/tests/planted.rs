@@ -75,6 +75,7 @@ hunts! {
     checkpoint_forgets_transactions: CheckpointForgetsTransactions,
     skip_double_write: SkipDoubleWrite,
     written_page_taken_for_new: WrittenPageTakenForNew,
+    changed_lines_forgotten: ChangedLinesForgotten,
     skip_data_sync: SkipDataSync,
     recycle_too_early: RecycleTooEarly,
     skip_gap_lock: SkipGapLock,

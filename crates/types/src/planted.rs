@@ -116,6 +116,8 @@ bugs! {
         SkipDoubleWrite,
         /// A page that the data file has gets no copy in the double-write area, as if it were new.
         WrittenPageTakenForNew,
+        /// The copies in the double-write area lack the lines that changed, except for the header.
+        ChangedLinesForgotten,
         /// Pages are taken for clean before the data file is synced.
         SkipDataSync,
         /// Log segments are recycled that recovery would still need.

@@ -79,6 +79,11 @@ impl Lines {
         self.0.count_ones()
     }
 
+    /// Returns the bytes of the lines, as maximal ranges in ascending order.
+    pub(crate) fn bytes(self) -> impl Iterator<Item = Range<usize>> {
+        self.runs().map(|run| run.start * LINE_SIZE..run.end * LINE_SIZE)
+    }
+
     /// Returns the maximal runs of adjacent lines in the set, in ascending order.
     pub(crate) fn runs(self) -> impl Iterator<Item = Range<usize>> {
         let (mut rest, mut end) = (self.0, 0);

@@ -46,6 +46,11 @@ use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId, crc32c, crc32c_append, plan
 /// Size of the header that all pages share, in bytes.
 pub(crate) const PAGE_HEADER_SIZE: usize = 32;
 
+/// The line that [`seal`] changes.
+pub(crate) const HEADER_LINE: Lines = Lines::from_bits(1);
+
+const _: () = assert!(PAGE_HEADER_SIZE <= LINE_SIZE);
+
 const CHECKSUM: usize = 0;
 const TYPE: usize = 4;
 const LEVEL: usize = 5;

@@ -533,7 +533,7 @@ impl Pool {
             let page = header.page.load(Ordering::Relaxed);
             if planted!(StagedPageDropped) && self.staging().is_some() && header.recovery_gsn.forget() {
                 self.dirty.fetch_sub(1, Ordering::Relaxed);
-                header.staged.forget();
+                header.changed.forget();
             }
             if page == 0 || header.recovery_gsn.is_dirty() {
                 reach(Probe::FrameRaceLost);

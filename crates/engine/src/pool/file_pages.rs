@@ -12,7 +12,7 @@ use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
 use super::batch::Batch;
-use super::doublewrite::Area;
+use super::doublewrite::{Area, FIRST_PAGES};
 use super::error::Damage;
 use super::growth::Growth;
 use super::new_pages::NewPages;
@@ -72,15 +72,13 @@ impl FilePages {
     }
 
     /// Writes pages for which the area has space.
-    fn write_at_once(&self, writing: &mut Writing, batch: &mut Batch) -> Result<(), PoolError> {
+    fn write_at_once(&self, writing: &mut Writing, batch: &Batch) -> Result<(), PoolError> {
         if let Some(area) = &writing.area
             && !planted!(SkipDoubleWrite)
         {
-            let needed = batch.ids().iter().filter(|id| !writing.new.has(**id)).count();
-            if needed == batch.len() {
-                area.write(batch)?;
-            } else if needed > 0 {
-                area.write(&mut batch.only(|id| !writing.new.has(id)))?;
+            let needed = || batch.copies().filter(|copy| !writing.new.has(copy.id));
+            if needed().next().is_some() {
+                area.write(needed())?;
             }
         }
         self.data.write_batch(&batch.in_place())?;
@@ -212,12 +210,13 @@ impl PageWriter for FilePages {
     fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
         batch.seal(self.database);
         let mut writing = self.writing.lock();
-        let room = writing.area.as_mut().map_or(Ok(batch.len()), |area| area.make_room(batch.len()))?;
-        if batch.len() <= room {
+        let Writing { area, new } = &mut *writing;
+        let needed = batch.copies().filter(|copy| !new.has(copy.id));
+        if area.as_mut().map_or(Ok(true), |area| area.make_room(needed))? {
             self.write_at_once(&mut writing, batch)?;
         } else {
             reach(Probe::BatchInParts);
-            batch.parts(room).try_for_each(|mut part| self.write_at_once(&mut writing, &mut part))?;
+            batch.parts(FIRST_PAGES).try_for_each(|part| self.write_at_once(&mut writing, &part))?;
         }
         drop(writing);
         self.note_versions(batch.pages());

@@ -259,6 +259,12 @@ impl<'a> Exclusive<'a> {
         }
     }
 
+    /// Counts every line of the page as changed: the page that is durable in the store may be
+    /// another one than was read.
+    pub(crate) fn change_all_lines(&mut self) {
+        self.lines = Lines::ALL;
+    }
+
     /// Announces a change as [`Exclusive::prepare`] does, for redo: the log already holds the
     /// change as record `gsn`.
     pub(crate) fn prepare_redo(&self, gsn: Gsn) {
@@ -385,6 +391,9 @@ impl Drop for Exclusive<'_> {
                 page_trace::changed(self.pool.frames.page(self.frame), self.lines.bits());
             }
             assert_eq!(page::page_id(self), self.id, "a page was changed into another one");
+            if self.pool.write_back.is_some() && !planted!(ChangedLinesForgotten) {
+                self.pool.frames.header(self.frame).changed.add(self.lines);
+            }
         }
         if self.has_scratch {
             // SAFETY: nothing borrows from a guard that is dropped.

@@ -4,9 +4,9 @@
 use duramen_sync::CachePadded;
 use duramen_sync::atomic::{AtomicBool, AtomicU64};
 
+use super::changed_lines::ChangedLines;
 use super::latch::Latch;
 use super::recovery_gsn::RecoveryGsn;
-use super::staged_lines::StagedLines;
 use crate::zeroed::{Zeroed, ZeroedSlice};
 
 /// The state of a frame and of the page in it.
@@ -19,8 +19,8 @@ pub(super) struct Header {
     pub(super) page: AtomicU64,
     /// Whether the page is dirty, and from which log record on.
     pub(super) recovery_gsn: RecoveryGsn,
-    /// The lines that wait for a batch, if the store is staged.
-    pub(super) staged: StagedLines,
+    /// The lines that are not in the store yet, unless the pool reads the store in its place.
+    pub(super) changed: ChangedLines,
     /// Whether the page was used since the eviction clock last passed.
     pub(super) referenced: AtomicBool,
     /// The sequence number of this page's arrival among all pages ever brought into a frame.
@@ -37,7 +37,7 @@ impl Default for Header {
             latch: Latch::new(),
             page: AtomicU64::new(0),
             recovery_gsn: RecoveryGsn::new(),
-            staged: StagedLines::default(),
+            changed: ChangedLines::default(),
             referenced: AtomicBool::new(false),
             arrival: AtomicU64::new(0),
             child_of: AtomicU64::new(0),

@@ -30,9 +30,13 @@
 //!   after taking the version (or the latch) has the right page as long as the version stands (or
 //!   the latch is held).
 //! - WAL rule: a page is written back only after the log has been hardened past the page's GSN.
-//! - A page in the data file is overwritten in place only after its new contents are durable in the
-//!   double-write area, and that area is reused only after they are durable in place. So at any
-//!   moment one of the two copies is whole.
+//! - A page in the data file is overwritten in place only after its changed lines are durable in
+//!   the double-write area, and that area is reused only after they are durable in place. So at any
+//!   moment the page is whole in place, or becomes whole with the lines in the area.
+//! - The page in a frame differs from the one that is durable in the store only in the frame's
+//!   changed lines, and in those of a copy that is being written (`changed_lines`). What was read
+//!   may not be durable if an earlier process wrote it; redo visits such a page and then counts all
+//!   of its lines as changed.
 //! - A page's recovery GSN is not above the GSN of any record whose change to the page may be
 //!   missing in the store.
 //! - A frame is reused only when its page is clean.
@@ -67,6 +71,7 @@
 //! (`versions.rs`).
 
 mod batch;
+mod changed_lines;
 mod cleaner;
 mod doublewrite;
 mod error;
@@ -83,7 +88,6 @@ mod on_fetch;
 mod page_store;
 mod page_table;
 mod recovery_gsn;
-mod staged_lines;
 mod staging;
 mod stamp;
 mod tier;

@@ -231,7 +231,7 @@ impl Pool {
         for (number, &frame) in frames.iter().enumerate() {
             self.request_staged(&frames[number..]);
             let header = self.frames.header(frame);
-            let (page, lines) = (PageId::new(header.page.load(Ordering::Relaxed)), header.staged.take());
+            let (page, lines) = (PageId::new(header.page.load(Ordering::Relaxed)), header.changed.take());
             if lines == Lines::NONE {
                 continue;
             }
@@ -255,7 +255,7 @@ impl Pool {
         }
         if let Some(&frame) = frames.get(LINES) {
             let start = self.frames.page(frame);
-            for run in self.frames.header(frame).staged.get().runs() {
+            for run in self.frames.header(frame).changed.get().runs() {
                 run.for_each(|line| prefetch(start.wrapping_add(line * LINE_SIZE)));
             }
         }
@@ -297,12 +297,11 @@ impl Pool {
     pub(super) fn stage_lines(&self, frame: FrameId, lines: Lines, batch: Gsn) {
         let staging = self.staging.as_ref().expect("only pages of a staged store are staged");
         let header = self.frames.header(frame);
-        let before = header.staged.get();
+        let before = header.changed.add(lines);
         let after = before | lines;
         if after == before {
             return;
         }
-        header.staged.set(after);
         let mut bytes = u64::from(after.count() - before.count()) * LINE_SIZE as u64;
         let mut dirty = 0;
         if before == Lines::NONE {

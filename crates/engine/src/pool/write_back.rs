@@ -6,8 +6,8 @@
 //! The cleaner, checkpoints and threads that need a frame all write through this module, one batch
 //! at a time:
 //!
-//! 1. *Stage*: latch each page shared, copy it, mark it as copied, and unlatch it. A page that
-//!    another thread holds exclusively is skipped.
+//! 1. *Stage*: latch each page shared, copy it, take its changed lines (`changed_lines`), mark it
+//!    as copied, and unlatch it. A page that another thread holds exclusively is skipped.
 //! 2. *Harden* the log past the largest GSN in the copies (the WAL rule).
 //! 3. *Write* the copies to the store, durably ([`PageWriter::write`]).
 //! 4. *Finish*: raise the recovery GSNs (see [`RecoveryGsn`]). Pages that did not change since step
@@ -46,7 +46,8 @@ pub(super) struct WriteBack {
 #[derive(Debug)]
 struct Staged {
     pages: Batch,
-    /// The frames whose pages were copied to `pages`, in the same order.
+    /// The frames whose pages were copied to `pages`, in the same order. Empty when the copies have
+    /// been written.
     frames: Vec<FrameId>,
 }
 
@@ -312,8 +313,8 @@ impl Pool {
             writer.wal_rule().harden(newest)?;
         }
         writer.write(&mut batch.pages).inspect_err(|error| self.poison(&error.to_string()))?;
-        for frame in &batch.frames {
-            let header = self.frames.header(*frame);
+        for frame in batch.frames.drain(..) {
+            let header = self.frames.header(frame);
             // A dirty page stays in its frame, so the header still names the page that was written.
             self.table.note_written(PageId::new(header.page.load(Ordering::Relaxed)));
             if header.recovery_gsn.durable(&header.latch, &self.lot) {
@@ -326,11 +327,19 @@ impl Pool {
         Ok(Outcome { written, skipped })
     }
 
+    /// Empties the batch. If it was not written, its pages are dirty and still in their frames: the
+    /// lines of their copies count as changed again.
+    fn empty(&self, batch: &mut Staged) {
+        for (index, frame) in batch.frames.drain(..).enumerate() {
+            self.frames.header(frame).changed.add(batch.pages.lines(index));
+        }
+        batch.pages.clear();
+    }
+
     /// Copies the candidates' pages into the batch, in the order of their page ids if the
     /// candidates are in that order. Returns the largest page GSN, and a page that was skipped.
     fn stage(&self, writer: &dyn PageWriter, batch: &mut Staged, candidates: &[FrameId]) -> (Gsn, Option<FrameId>) {
-        batch.pages.clear();
-        batch.frames.clear();
+        self.empty(batch);
         let mut newest = Gsn::ZERO;
         let mut skipped = None;
         for &frame in candidates {
@@ -350,7 +359,7 @@ impl Pool {
                 // SAFETY: the page is latched shared until below.
                 let contents = unsafe { self.frames.bytes(frame) };
                 let page = PageId::new(header.page.load(Ordering::Relaxed));
-                batch.pages.push(page, contents);
+                batch.pages.push(page, header.changed.take(), contents);
                 writer.copied(page, contents);
                 batch.frames.push(frame);
                 newest = newest.max(page::gsn(contents));

@@ -72,6 +72,59 @@ fn examine(page: &Exclusive<'_>) -> Result<(), PoolError> {
 /// has been written.
 fn write_again(page: &mut Exclusive<'_>, gsn: Gsn) {
     page.prepare_redo(gsn);
+    page.change_all_lines();
     let own = page.gsn();
     page::set_gsn(&mut page.page_mut(), own);
+}
+
+#[cfg(all(test, not(duramen_loom)))]
+mod tests {
+    use duramen_io::{CrashChoice, Disk, OpenMode, SimDisk};
+    use duramen_sync::Arc;
+
+    use crate::pool::FoundArea;
+    use crate::{Db, Options};
+
+    fn open(disk: &SimDisk) -> crate::Result<Db> {
+        Db::open_on(Arc::new(disk.clone()), Options::small())
+    }
+
+    /// A page that is read may not be on the medium, so the double-write area takes all of it the
+    /// first time that it is written again.
+    #[test]
+    fn the_first_write_after_a_crash_takes_whole_pages() {
+        let disk = SimDisk::new(1);
+        let db = open(&disk).unwrap();
+        let table = db.create_table("t").unwrap();
+        db.run(|txn| (0..20_u8).try_for_each(|key| txn.put(&table, &[key], &[0; 100]))).unwrap();
+        db.checkpoint().unwrap();
+        db.run(|txn| txn.put(&table, &[7], &[1; 100])).unwrap();
+        db.engine().store.pool.flush_before(duramen_types::Gsn::MAX).unwrap();
+        let area = |disk: &SimDisk| {
+            let file = disk.open("doublewrite", OpenMode::Existing).unwrap();
+            FoundArea::read(&*file).unwrap().map_or((0, 0), |area| (area.len() as u32, area.lines()))
+        };
+        let (pages, lines) = area(&disk);
+        assert!(pages > 0 && lines < 16 * pages, "{lines} lines of {pages} pages");
+        disk.crash();
+        drop((table, db));
+        let disk = disk.crash_image(&CrashChoice::Everything);
+        // The areas that an opening writes after the one that it has found.
+        let mut whole = 0;
+        for operation in 0.. {
+            let disk = disk.image();
+            disk.crash_at(disk.operations() + operation);
+            let opened = open(&disk).and_then(Db::close);
+            let image = disk.crash_image(&CrashChoice::Everything);
+            let now = area(&image);
+            if now != (0, 0) && now != (pages, lines) {
+                assert_eq!(now.1, 128 * now.0, "operation {operation}");
+                whole += 1;
+            }
+            if opened.is_ok() {
+                break;
+            }
+        }
+        assert!(whole > 0);
+    }
 }

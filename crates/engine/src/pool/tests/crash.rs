@@ -4,7 +4,8 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use duramen_io::{CrashChoice, Fault};
+use duramen_io::{AlignedBuf, CrashChoice, Fault};
+use duramen_types::{BLOCK_SIZE, crc32c};
 
 use super::*;
 
@@ -76,14 +77,29 @@ fn garbage_in_the_double_write_area_is_ignored() {
     let fixture = Fixture::new(64);
     fixture.create_and_write_twice(10);
     let mut rng = StdRng::seed_from_u64(1);
-    for round in 0..200 {
-        let bytes = if round % 2 == 0 { 64 } else { 4096 + 10 * PAGE_SIZE as u64 };
-        fixture.disk.flip_bit("doublewrite", rng.random_range(0..bytes), rng.random_range(0..8));
-        let data = fixture.disk.open("data", OpenMode::Existing).unwrap();
-        let doublewrite = fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
-        assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 0);
+    let doublewrite = fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
+    let area = FoundArea::read(&*doublewrite).unwrap().unwrap();
+    let (header, end) = (48 + 10 * 24, 48 + 10 * 24 + 64 * u64::from(area.lines()));
+    for round in 0..600 {
+        let at = rng.random_range(if round % 2 == 0 { 0..header } else { header..end });
+        let bit = rng.random_range(0..8);
+        fixture.disk.flip_bit("doublewrite", at, bit);
+        assert!(FoundArea::read(&*doublewrite).unwrap().is_none(), "byte {at}, bit {bit}");
+        fixture.disk.flip_bit("doublewrite", at, bit);
     }
-    assert_eq!(fixture.reopen(64).counter(PageId::new(10)).unwrap(), 1);
+    assert_eq!(FoundArea::read(&*doublewrite).unwrap().unwrap().len(), 10);
+    // Whatever the numbers in the header are.
+    let mut garbage = AlignedBuf::zeroed(3 * BLOCK_SIZE);
+    for round in 0..600 {
+        doublewrite.read_at(&mut garbage[..BLOCK_SIZE], 0).unwrap();
+        rng.fill(&mut garbage[48..]);
+        garbage[8] = rng.random_range(0..5);
+        garbage[16] = rng.random_range(0..=200);
+        garbage[19] = if round % 3 == 0 { rng.random() } else { 0 };
+        let file = SimDisk::new(1).open("area", OpenMode::CreateNew).unwrap();
+        file.write_durable(&[&garbage], 0).unwrap();
+        assert!(FoundArea::read(&*file).unwrap().is_none());
+    }
 }
 
 #[test]
@@ -91,15 +107,102 @@ fn pages_torn_in_place_are_restored_once() {
     let fixture = Fixture::new(64);
     fixture.create_and_write_twice(10);
     for raw in [1, 4, 10] {
-        fixture.disk.flip_bit("data", raw * PAGE_SIZE as u64 + 777, 1);
+        // In the line of the counter, which every change writes.
+        fixture.disk.flip_bit("data", raw * PAGE_SIZE as u64 + 40, 1);
     }
     let data = fixture.disk.open("data", OpenMode::Existing).unwrap();
     let doublewrite = fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
     assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 3);
     assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 0);
-    data.set_len(5 * PAGE_SIZE as u64).unwrap();
-    assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 6, "pages beyond the end are missing, too");
     assert_eq!(fixture.reopen(64).counter(PageId::new(10)).unwrap(), 1);
+}
+
+/// The area does not have the lines that a write in place leaves as they are.
+#[test]
+fn damage_outside_of_the_changed_lines_is_not_hidden() {
+    let fixture = Fixture::new(64);
+    fixture.create_and_write_twice(10);
+    let line = (1..PAGE_SIZE / LINE_SIZE).find(|line| !writes_line(1, *line)).unwrap();
+    fixture.disk.flip_bit("data", (4 * PAGE_SIZE + line * LINE_SIZE + 7) as u64, 1);
+    let data = fixture.disk.open("data", OpenMode::Existing).unwrap();
+    let doublewrite = fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
+    assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 0);
+    let fixture = fixture.reopen(64);
+    assert!(matches!(fixture.pool.shared(PageId::new(4)), Err(PoolError::Corrupt { .. })));
+    assert_eq!(fixture.counter(PageId::new(5)).unwrap(), 1);
+}
+
+/// Changes the line that begins at `at`, and the header's.
+fn change(fixture: &Fixture, id: u64, at: usize) {
+    let mut guard = fixture.pool.exclusive(PageId::new(id)).unwrap();
+    guard.prepare();
+    let gsn = fixture.log.insert(PageId::new(id));
+    guard.page_mut().put(at, &[7; 8]);
+    page::set_gsn(&mut guard.page_mut(), gsn);
+}
+
+#[test]
+fn the_area_has_the_changed_lines() {
+    let fixture = Fixture::new(64);
+    let lines = |fixture: &Fixture| {
+        fixture.pool.flush_all().unwrap();
+        let doublewrite = fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
+        FoundArea::read(&*doublewrite).unwrap().map_or(0, |area| area.lines())
+    };
+    fixture.create_pages(3);
+    assert_eq!(lines(&fixture), 0, "new pages");
+    change(&fixture, 1, 640);
+    change(&fixture, 1, 1000);
+    change(&fixture, 2, 8184);
+    assert_eq!(lines(&fixture), 3 + 2);
+    change(&fixture, 1, 640);
+    assert_eq!(lines(&fixture), 2, "only what changed since");
+
+    // A copy that cannot be written because the log fails counts later.
+    change(&fixture, 1, 4096);
+    fixture.log.fails.store(true, Ordering::Relaxed);
+    fixture.pool.flush_all().unwrap_err();
+    change(&fixture, 1, 2048);
+    fixture.log.fails.store(false, Ordering::Relaxed);
+    assert_eq!(lines(&fixture), 3);
+
+    // Of a page that is formatted anew, it does not matter what it was.
+    let mut guard = fixture.pool.create(PageId::new(2)).unwrap();
+    guard.prepare();
+    let gsn = fixture.log.insert(PageId::new(2));
+    page::init_header(&mut guard.page_mut(), PageType::Leaf, 0, PageId::new(2), TableId::new(1));
+    page::set_gsn(&mut guard.page_mut(), gsn);
+    drop(guard);
+    assert_eq!(lines(&fixture), 128);
+}
+
+/// Areas of formats 1 and 2 have whole pages.
+#[test]
+fn areas_of_older_formats_are_used() {
+    for (version, ids) in [(1_u32, 24), (2, 48)] {
+        let fixture = Fixture::new(64);
+        fixture.create_and_write_twice(10);
+        let data = fixture.disk.open("data", OpenMode::Existing).unwrap();
+        let doublewrite = fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
+        let mut area = AlignedBuf::zeroed(BLOCK_SIZE + 2 * PAGE_SIZE);
+        area[..8].copy_from_slice(b"DURADBLW");
+        area[8..12].copy_from_slice(&version.to_le_bytes());
+        area[16..20].copy_from_slice(&2_u32.to_le_bytes());
+        area[20..24].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
+        for (index, id) in [3_u64, 7].into_iter().enumerate() {
+            area[ids + 8 * index..][..8].copy_from_slice(&id.to_le_bytes());
+            data.read_at(&mut area[BLOCK_SIZE + index * PAGE_SIZE..][..PAGE_SIZE], id * PAGE_SIZE as u64).unwrap();
+        }
+        let crc = crc32c(&area[16..]);
+        area[12..16].copy_from_slice(&crc.to_le_bytes());
+        doublewrite.write_durable(&[&area], 0).unwrap();
+        fixture.disk.flip_bit("data", 3 * PAGE_SIZE as u64 + 777, 1);
+        fixture.disk.flip_bit("data", 7 * PAGE_SIZE as u64 + 7777, 1);
+        assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 2, "version {version}");
+        data.set_len(5 * PAGE_SIZE as u64).unwrap();
+        assert_eq!(put_back(&*data, &*doublewrite).unwrap(), 1, "a page beyond the end is missing, too");
+        assert_eq!(fixture.reopen(64).counter(PageId::new(7)).unwrap(), 1);
+    }
 }
 
 /// The first write of a page goes around the area, the second one does not.
@@ -131,7 +234,7 @@ fn only_new_pages_need_no_copy() {
 #[test]
 fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
     // A disk on which the area can be read that should have held a second version of ten pages, and
-    // the log.
+    // the log. The pages have decayed in place.
     let failed = || {
         let fixture = Fixture::new(64);
         fixture.create_pages(11);
@@ -142,10 +245,13 @@ fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
         (1..=10).for_each(|raw| fixture.increment(PageId::new(raw)).unwrap());
         fixture.disk.fail_at(fixture.disk.operations(), Fault::FailedSync, false);
         fixture.pool.flush_all().unwrap_err();
+        (1..=10).for_each(|raw| fixture.disk.flip_bit("data", raw * PAGE_SIZE as u64 + 40, 1));
         (fixture.disk, fixture.log)
     };
+    let bytes = |disk: &SimDisk| disk.durable_bytes("data").unwrap();
     for operation in 0.. {
         let (disk, log) = failed();
+        let before = bytes(&disk);
         let data = disk.open("data", OpenMode::Existing).unwrap();
         let doublewrite = disk.open("doublewrite", OpenMode::Existing).unwrap();
         disk.crash_at(disk.operations() + operation);
@@ -157,9 +263,15 @@ fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
             let image = disk.crash_image(&CrashChoice::Random(seed));
             let fixture = Fixture::open(image, PoolConfig { frames: 64, ..PoolConfig::default() }, Arc::clone(&log));
             let pages = fixture.unwrap();
+            let after = bytes(&pages.disk);
             for raw in 1..=10 {
                 let counter = pages.counter(PageId::new(raw));
-                assert!(matches!(counter, Ok(0 | 1)), "operation {operation}, seed {seed}, page {raw}: {counter:?}");
+                let place = raw as usize * PAGE_SIZE..(raw as usize + 1) * PAGE_SIZE;
+                let is_untouched = after[place.clone()] == before[place];
+                assert!(
+                    matches!(counter, Ok(1)) || is_untouched,
+                    "operation {operation}, seed {seed}, page {raw}: {counter:?}"
+                );
             }
         }
     }
@@ -196,6 +308,11 @@ mod planted {
     #[test]
     fn taking_written_pages_for_new_is_noticed() {
         is_noticed(Bug::WrittenPageTakenForNew);
+    }
+
+    #[test]
+    fn forgetting_the_changed_lines_is_noticed() {
+        is_noticed(Bug::ChangedLinesForgotten);
     }
 
     #[test]

@@ -18,7 +18,6 @@ fn damaged_pages_are_reported_with_their_place() {
     fixture.create_and_write_twice(3);
     let fixture = fixture.reopen(64);
     fixture.disk.flip_bit("data", 2 * PAGE_SIZE as u64 + 5000, 3);
-    // The copy in the double-write area repairs the page only at the next opening.
     let error = fixture.counter(PageId::new(2)).unwrap_err();
     assert!(
         matches!(
@@ -33,8 +32,9 @@ fn damaged_pages_are_reported_with_their_place() {
     assert!(matches!(fixture.counter(PageId::MAX), Err(PoolError::Corrupt { .. })));
     assert!(matches!(fixture.pool.optimistic(PageId::MAX), Err(Interrupt::Failed(PoolError::Corrupt { .. }))));
     assert!(matches!(fixture.pool.create(PageId::MAX), Err(PoolError::Corrupt { .. })));
+    // The double-write area does not have what never changed.
     let fixture = fixture.reopen(64);
-    assert_eq!(fixture.counter(PageId::new(2)).unwrap(), 1);
+    assert!(matches!(fixture.counter(PageId::new(2)), Err(PoolError::Corrupt { .. })));
 }
 
 #[test]
@@ -155,6 +155,32 @@ fn a_full_disk_is_an_error_of_reserving_only() {
     fixture.create(PageId::new(200)).unwrap();
     fixture.pool.flush_all().unwrap();
     assert_eq!(fixture.reopen(64).counter(PageId::new(115)).unwrap(), 0);
+}
+
+/// The area has space for eight whole pages from the start, and for more changes it must grow.
+#[test]
+fn on_a_full_disk_a_batch_is_written_in_parts() {
+    let fixture = Fixture::new(64);
+    fixture.create_pages(60);
+    fixture.pool.flush_all().unwrap();
+    fixture.disk.set_capacity(fixture.disk.used());
+    let area = || fixture.disk.open("doublewrite", OpenMode::Existing).unwrap();
+    let len = area().len().unwrap();
+    for raw in 1..=20 {
+        let mut guard = fixture.pool.exclusive(PageId::new(raw)).unwrap();
+        guard.prepare();
+        let gsn = fixture.log.insert(PageId::new(raw));
+        set_counter(&mut guard.page_mut(), 5, gsn);
+    }
+    (21..=60).for_each(|raw| fixture.increment(PageId::new(raw)).unwrap());
+    fixture.pool.flush_all().unwrap();
+    assert_eq!(area().len().unwrap(), len);
+    // The last part has four pages.
+    assert_eq!(FoundArea::read(&*area()).unwrap().unwrap().len(), 4);
+    let fixture = fixture.reopen(64);
+    for raw in 1..=60 {
+        assert_eq!(fixture.counter(PageId::new(raw)).unwrap(), if raw <= 20 { 5 } else { 1 });
+    }
 }
 
 #[test]

@@ -12,11 +12,11 @@ use std::collections::HashMap;
 
 use duramen_io::{Disk, File, OpenMode, SimDisk};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use duramen_sync::{Arc, Mutex};
+use duramen_sync::{Arc, Mutex, SplitMix64};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, TableId};
 
 use super::{Exclusive, FilePages, FoundArea, PageStore, Pool, PoolConfig, PoolError, WalRule};
-use crate::page::{self, PageBytes, PageMut, PageType};
+use crate::page::{self, LINE_SIZE, PageBytes, PageMut, PageType};
 use crate::pre_block_hook::PreBlockHook;
 use memory_pages::MemoryPages;
 
@@ -195,7 +195,7 @@ impl<D: Disk> Fixture<D> {
         let counter = counter(&**guard, guard.id()).expect("pages under a latch are consistent");
         guard.prepare();
         let gsn = self.log.insert(guard.id());
-        set_counter(&mut guard.page_mut(), counter + 1, gsn);
+        count(&mut guard.page_mut(), counter, gsn);
         self.keep(guard);
     }
 
@@ -207,26 +207,55 @@ impl<D: Disk> Fixture<D> {
 }
 
 const COUNTER: usize = page::PAGE_HEADER_SIZE;
+/// Offset of the counter that the page had when it was last written as a whole.
+const WHOLE: usize = COUNTER + 8;
 
-/// Returns the word at `offset` of page `id` when the page's counter is `counter`.
+/// Returns the word that the change to `counter` writes at `offset` of page `id`.
 fn pattern(id: PageId, counter: u64, offset: usize) -> u64 {
     counter ^ id.get() << 40 ^ (offset as u64) << 24
 }
 
+/// Returns whether the change to `counter` writes this line, if it does not write the whole page:
+/// besides the line with the counter, some eight lines.
+fn writes_line(counter: u64, line: usize) -> bool {
+    line == COUNTER / LINE_SIZE || SplitMix64::new(counter << 8 | line as u64).below(16) == 0
+}
+
+/// Writes every word of a page for this counter.
 fn set_counter(page: &mut PageMut<'_>, counter: u64, gsn: Gsn) {
+    write_lines(page, counter, counter, |_| true);
+    page::set_gsn(page, gsn);
+}
+
+/// Adds one to the counter of a page, and writes some of the lines.
+fn count(page: &mut PageMut<'_>, counter: u64, gsn: Gsn) {
+    let whole = page.u64_at(WHOLE) ^ pattern(page::page_id(page), 0, WHOLE);
+    write_lines(page, counter + 1, whole, |line| writes_line(counter + 1, line));
+    page::set_gsn(page, gsn);
+}
+
+fn write_lines(page: &mut PageMut<'_>, counter: u64, whole: u64, is_written: impl Fn(usize) -> bool) {
     let id = page::page_id(page);
-    for offset in (COUNTER..PAGE_SIZE).step_by(8) {
+    for offset in (COUNTER..PAGE_SIZE).step_by(8).filter(|offset| is_written(offset / LINE_SIZE)) {
+        let counter = if offset == WHOLE { whole } else { counter };
         page.put(offset, &pattern(id, counter, offset).to_le_bytes());
     }
-    page::set_gsn(page, gsn);
 }
 
 /// Returns the counter of page `id`, or what is wrong with the page.
 fn counter<B: PageBytes + ?Sized>(bytes: &B, id: PageId) -> Result<u64, String> {
     let counter = bytes.u64_at(COUNTER) ^ pattern(id, 0, COUNTER);
-    for offset in (COUNTER..PAGE_SIZE).step_by(8) {
+    let whole = bytes.u64_at(WHOLE) ^ pattern(id, 0, WHOLE);
+    if whole > counter || counter > 1 << 20 {
+        return Err(format!("{id} with counter {counter:#x}, which was written with counter {whole:#x}"));
+    }
+    let mut last = [whole; PAGE_SIZE / LINE_SIZE];
+    for (line, last) in last.iter_mut().enumerate() {
+        *last = (whole + 1..=counter).rev().find(|change| writes_line(*change, line)).unwrap_or(whole);
+    }
+    for offset in (WHOLE + 8..PAGE_SIZE).step_by(8) {
         let found = bytes.u64_at(offset);
-        if found != pattern(id, counter, offset) {
+        if found != pattern(id, last[offset / LINE_SIZE], offset) {
             return Err(format!("{id} with counter {counter}: word at {offset} is {found:#x}"));
         }
     }

@@ -311,6 +311,8 @@ impl PageWriter for TieredPages {
     fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
         let mut leaving: MutexGuard<'_, Batch> = self.leaving.lock();
         if self.is_drained() {
+            // The frames know what has changed since the tier had their pages.
+            batch.forget_lines();
             return self.file.write(batch);
         }
         batch.seal(self.file.database());

@@ -7,6 +7,7 @@ use duramen_types::{Gsn, PAGE_SIZE, PageId};
 
 use super::*;
 use crate::page::{self, DatabaseTag};
+use crate::pool::FoundArea;
 use ground::{Ground, MEDIA, NoLog, OnWhat, decay, decay_in_file, try_write, version, write};
 
 mod ground;
@@ -133,6 +134,8 @@ fn a_drained_tier_is_needed_no_more() {
         })
         .unwrap();
         write(&tier, [(3, 333)]);
+        let area = FoundArea::read(&*ground.open("doublewrite")).unwrap().unwrap();
+        assert_eq!((area.len(), area.lines()), (1, 128), "the whole page");
         let file = FilePages::new(
             ground.open("data"),
             DatabaseTag::of(&[3; 16]),

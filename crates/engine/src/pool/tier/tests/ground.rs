@@ -172,7 +172,8 @@ pub(super) fn try_write(tier: &TieredPages, pages: impl IntoIterator<Item = (u64
         let mut contents = PageMut::new(&mut bytes, &mut lines);
         page::init_header(&mut contents, PageType::Leaf, 0, PageId::new(page), TableId::ZERO);
         page::set_gsn(&mut contents, Gsn::new(gsn));
-        batch.push(PageId::new(page), &bytes);
+        // What has changed since the tier had the page says nothing about the data file.
+        batch.push(PageId::new(page), Lines::NONE, &bytes);
     }
     tier.write(&mut batch)
 }
