@@ -209,6 +209,10 @@ impl PageWriter for FilePages {
 
     fn write(&self, batch: &mut Batch) -> Result<(), PoolError> {
         batch.seal(self.database);
+        if planted!(StaleAreaPutBack) {
+            // Only whole pages of another time would be taken for good ones.
+            batch.forget_lines();
+        }
         let mut writing = self.writing.lock();
         let Writing { area, new } = &mut *writing;
         let needed = batch.copies().filter(|copy| !new.has(copy.id));

@@ -261,11 +261,15 @@ impl Entry<'_> {
     }
 }
 
-/// Returns the word of up to eight bytes.
-fn word_of(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
+/// Returns the word of the last bytes, which are `count`, fewer than eight.
+///
+/// A copy of so many bytes to the stack, to be loaded as a word, would stall the processor: it
+/// cannot forward several short stores to one load.
+fn last_word(bytes: &[u8], count: usize) -> u64 {
+    match bytes.last_chunk() {
+        Some(last) => u64::from_le_bytes(*last) >> (64 - 8 * count),
+        None => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
 }
 
 fn put(words: &[Word], bytes: &[u8]) {
@@ -274,7 +278,7 @@ fn put(words: &[Word], bytes: &[u8]) {
         word.set(u64::from_le_bytes(*bytes));
     }
     if !rest.is_empty() {
-        words[whole.len()].set(word_of(rest));
+        words[whole.len()].set(last_word(bytes, rest.len()));
     }
 }
 
@@ -282,7 +286,7 @@ fn put(words: &[Word], bytes: &[u8]) {
 fn equals(words: &[Word], bytes: &[u8]) -> bool {
     let (whole, rest) = bytes.as_chunks();
     words.iter().zip(whole).all(|(word, bytes)| word.get() == u64::from_le_bytes(*bytes))
-        && (rest.is_empty() || words[whole.len()].get() == word_of(rest))
+        && (rest.is_empty() || words[whole.len()].get() == last_word(bytes, rest.len()))
 }
 
 fn copy(words: &[Word], len: usize, out: &mut Vec<u8>) {
@@ -309,7 +313,8 @@ mod tests {
             let records: Vec<_> = (0..40_u8)
                 .map(|number| {
                     let (key, value) = lengths[usize::from(number) % lengths.len()];
-                    (TableId::new(70_000 + u32::from(number)), vec![number; key], vec![!number; value])
+                    let bytes = |len: usize| (0..len).map(|at| number ^ at as u8).collect::<Vec<_>>();
+                    (TableId::new(70_000 + u32::from(number)), bytes(key), bytes(value))
                 })
                 .collect();
             let places: Vec<Place> = records
