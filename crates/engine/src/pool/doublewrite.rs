@@ -152,12 +152,20 @@ fn end_of(pages: impl Iterator<Item = Lines>) -> usize {
     pages.fold(ENTRIES, |end, lines| end + ENTRY + lines.count() as usize * LINE_SIZE)
 }
 
+/// What an area has of a page.
+#[derive(Clone, Copy)]
+struct Found {
+    id: PageId,
+    lines: Lines,
+    /// Offset of the first line in the area.
+    at: usize,
+}
+
 /// A valid area that an earlier process left.
 pub(crate) struct FoundArea {
     /// The whole area, up to the end of its last block.
     bytes: AlignedBuf,
-    /// The pages, each with the lines that the area has of it and the offset of the first one.
-    copies: Vec<(PageId, Lines, usize)>,
+    copies: Vec<Found>,
 }
 
 impl FoundArea {
@@ -191,7 +199,7 @@ impl FoundArea {
     /// Returns the number of lines in the area.
     #[cfg(test)]
     pub(crate) fn lines(&self) -> u32 {
-        self.copies.iter().map(|(_, lines, _)| lines.count()).sum()
+        self.copies.iter().map(|copy| copy.lines.count()).sum()
     }
 
     /// Returns the database and the generation that the area belongs to. An area of the format
@@ -218,7 +226,8 @@ impl FoundArea {
         doublewrite.write_durable(&[&self.bytes], 0)?;
         let mut page = AlignedBuf::zeroed(PAGE_SIZE);
         let mut repaired = 0;
-        for &(id, lines, at) in &self.copies {
+        for &copy in &self.copies {
+            let id = copy.id;
             if id.is_zero() || id >= PageTable::LIMIT {
                 continue;
             }
@@ -229,7 +238,7 @@ impl FoundArea {
                 Err(error) => return Err(error.into()),
             }
             let whole = page::verify(&page, id).is_ok();
-            let differs = self.overlay(&mut page, lines, at);
+            let differs = self.overlay(&mut page, copy);
             if (whole && differs || page::verify(&page, id).is_err()) && !planted!(StaleAreaPutBack) {
                 continue;
             }
@@ -244,9 +253,9 @@ impl FoundArea {
         Ok(repaired)
     }
 
-    /// Copies the lines at offset `at` of the area over those of a page. Returns whether that has
-    /// changed the page.
-    fn overlay(&self, page: &mut [u8], lines: Lines, mut at: usize) -> bool {
+    /// Copies the lines that the area has over those of a page. Returns whether that has changed the
+    /// page.
+    fn overlay(&self, page: &mut [u8], Found { lines, mut at, .. }: Found) -> bool {
         let mut differs = false;
         for run in lines.bytes() {
             let new = &self.bytes[at..at + run.len()];
@@ -259,9 +268,9 @@ impl FoundArea {
     }
 }
 
-/// Returns the pages that an area has according to its first block, each with its lines and the
-/// offset of the first one, and the area's end. Returns `None` if the block begins no area.
-fn decode(header: &[u8]) -> Option<(Vec<(PageId, Lines, usize)>, usize)> {
+/// Returns what an area has according to its first block, and the area's end. Returns `None` if the
+/// block begins no area.
+fn decode(header: &[u8]) -> Option<(Vec<Found>, usize)> {
     let (version, count) = (u32_at(header, 8), u32_at(header, CHECKED) as usize);
     let fits = &header[..8] == MAGIC && u32_at(header, PAGE_SIZE_FIELD) as usize == PAGE_SIZE && count <= BATCH_PAGES;
     let (entries, entry, mut end) = match version {
@@ -275,7 +284,7 @@ fn decode(header: &[u8]) -> Option<(Vec<(PageId, Lines, usize)>, usize)> {
         let lines = entry[8..].try_into().map_or(Lines::ALL, |bits| Lines::from_bits(u128::from_le_bytes(bits)));
         let at = end;
         end += lines.count() as usize * LINE_SIZE;
-        (id, lines, at)
+        Found { id, lines, at }
     });
     let copies = copies.collect();
     fits.then_some((copies, end))
