@@ -253,8 +253,8 @@ impl FoundArea {
         Ok(repaired)
     }
 
-    /// Copies the lines that the area has over those of a page. Returns whether that has changed the
-    /// page.
+    /// Copies the lines that the area has over those of a page. Returns whether that has changed
+    /// the page.
     fn overlay(&self, page: &mut [u8], Found { lines, mut at, .. }: Found) -> bool {
         let mut differs = false;
         for run in lines.bytes() {
@@ -268,8 +268,8 @@ impl FoundArea {
     }
 }
 
-/// Returns what an area has according to its first block, and the area's end. Returns `None` if the
-/// block begins no area.
+/// Returns what an area has according to its first block, and the area's end. Returns `None` if
+/// the block begins no area.
 fn decode(header: &[u8]) -> Option<(Vec<Found>, usize)> {
     let (version, count) = (u32_at(header, 8), u32_at(header, CHECKED) as usize);
     let fits = &header[..8] == MAGIC && u32_at(header, PAGE_SIZE_FIELD) as usize == PAGE_SIZE && count <= BATCH_PAGES;
