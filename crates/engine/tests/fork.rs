@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use duramen::{CommitMode, Db, Error, Options, Result};
+use duramen::{CommitMode, Db, Error, Options, Result, Running};
 
 fn options() -> Options {
     Options { pool_bytes: 8 << 20, commit: CommitMode::Pipelined, ..Options::default() }
@@ -116,8 +116,15 @@ fn every_call_of_a_child_is_refused() {
                 txn.put(&table, &[&b"kept"[..], key, &round.to_be_bytes()].concat(), b"").unwrap();
                 txn.commit_async()
             });
+            // From now on, threads wait for transactions to run.
+            let begun = db.run_async(|_| Ok(()));
             let child = || {
                 let (mut txn, table, [commit, waited, told]) = (txn, &table, commits);
+                let is_refused =
+                    |running: Running<()>| match pin!(running).poll(&mut Context::from_waker(Waker::noop())) {
+                        Poll::Ready(outcome) => is_forked(&outcome),
+                        Poll::Pending => false,
+                    };
                 all_hold! {
                     is_forked(&txn.get(table, b"child")),
                     is_forked(&txn.put(table, b"child", b"changed")),
@@ -144,6 +151,8 @@ fn every_call_of_a_child_is_refused() {
                     is_forked(&db.begin().get(table, b"child")),
                     is_forked(&{ db.begin().commit() }),
                     is_forked(&db.run(|txn| txn.put(table, b"child", b"run"))),
+                    is_refused(begun),
+                    is_refused(db.run_async(|_| Ok(()))),
                     is_forked(&db.create_table("child")),
                     is_forked(&db.open_table("t")),
                     is_forked(&db.drop_table("t")),

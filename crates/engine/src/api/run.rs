@@ -55,7 +55,8 @@ impl Db {
     /// deadlock the youngest is the victim. Between attempts there is a pause of a random length,
     /// at most 20 microseconds at first and 5 milliseconds later. There is no limit on the number
     /// of attempts. Only a transaction that waits for another transaction that the calling thread
-    /// itself has open gets [`Error::Deadlock`](crate::Error::Deadlock) at once.
+    /// itself has open gets [`Error::Deadlock`](crate::Error::Deadlock) at once. If `work` runs
+    /// other transactions, it is not called again because of their errors.
     ///
     /// To undo its changes for a reason of its own, `work` can [roll back](Txn::rollback_to) to a
     /// savepoint that it made at its beginning, and return normally. If `work` panics, the
@@ -112,7 +113,7 @@ pub(super) fn until_committed<R, C>(
                 Err(error) => return Err(error),
             },
             // The transaction's locks are released before the pause.
-            Err(error) if error.is_retryable() && !txn.waited_for_own_thread() => drop(txn),
+            Err(error) if error.is_retryable() && txn.may_try_again() => drop(txn),
             Err(error) => {
                 txn.abort()?;
                 return Err(error);

@@ -11,12 +11,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use duramen_sync::{Arc, Mutex, Reference};
+use duramen_sync::{Arc, Mutex, Process, Reference};
 
 use super::db::Db;
 use super::run::until_committed;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::txn::{Commit, Txn};
 
 /// What a run has left when its thread is done with it.
@@ -33,6 +33,8 @@ struct Slot<R> {
 #[must_use = "the transaction is durable only when this says so"]
 pub struct Running<R> {
     slot: Arc<Mutex<Slot<R>>>,
+    /// The process that has the thread.
+    process: Process,
     committing: Option<(R, Commit)>,
     /// Whether the outcome has been given out.
     is_over: bool,
@@ -81,7 +83,12 @@ impl Db {
     /// When awaited, if `work` panicked, or if the outcome has been given out already.
     pub fn run_async<R: Send + 'static>(&self, work: impl FnMut(&mut Txn) -> Result<R> + Send + 'static) -> Running<R> {
         let slot = Arc::new(Mutex::new(Slot { ran: None, waker: None }));
-        let running = Running { slot: Arc::clone(&slot), committing: None, is_over: false };
+        let running =
+            Running { slot: Arc::clone(&slot), process: Process::current(), committing: None, is_over: false };
+        if let Err(error) = self.engine().health.check_process() {
+            slot.lock().ran = Some(Ok(Err(error)));
+            return running;
+        }
         let engine = self.begin_reference();
         let fill = move |ran| {
             let mut slot = slot.lock();
@@ -116,6 +123,10 @@ impl<R> Future for Running<R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
         assert!(!self.is_over, "the outcome has been given out already");
+        if !self.process.is_current() {
+            self.is_over = true;
+            return Poll::Ready(Err(Error::Forked));
+        }
         if self.committing.is_none() {
             let ran = {
                 let mut slot = self.slot.lock();

@@ -434,8 +434,9 @@ fn retire(engine: &Engine, context: &mut Context, at: Gsn, ghosts: Vec<Ghost>, f
         let log = std::mem::take(&mut context.log);
         engine.freeing().free_when_due(log, frees, at);
     }
-    if due.has_frees {
-        engine.freeing().free_some();
+    if due.has_frees && engine.freeing().free_some() {
+        // Its thread frees dropped tables.
+        engine.checkpointer.wake();
     }
 }
 

@@ -83,10 +83,11 @@ impl Txn {
         }
     }
 
-    /// Returns whether the transaction was refused a lock that another transaction of the same
-    /// thread holds.
-    pub(crate) fn waited_for_own_thread(&self) -> bool {
-        self.waited_for_own_thread
+    /// Returns whether another attempt may succeed, after an error that a new attempt can mend: not
+    /// if the error is that of another transaction, which `work` has run, and not if the
+    /// transaction was refused a lock that another transaction of the same thread holds.
+    pub(crate) fn may_try_again(&self) -> bool {
+        self.must_abort && !self.waited_for_own_thread
     }
 
     /// Returns the transaction's age.

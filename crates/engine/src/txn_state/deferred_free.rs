@@ -138,6 +138,15 @@ const MOVED_AFTER: u64 = 256 << 10;
 /// The same when the log is full, and may be smaller than that.
 const MOVED_WHEN_FULL: u64 = 4 << 10;
 
+/// Deferred frees that no snapshot makes wait, and that are left nevertheless.
+#[derive(Debug, Default)]
+struct Left {
+    /// Some that are wanted.
+    others: bool,
+    /// Some that are not.
+    unwanted: bool,
+}
+
 /// The pages freed so far.
 #[derive(Debug, Default)]
 struct Freed {
@@ -232,13 +241,16 @@ impl Freeing<'_> {
     }
 
     /// Carries out some deferred frees that no snapshot needs any more, for a transaction that has
-    /// found that there are some.
-    pub(crate) fn free_some(&self) {
-        /// Few, because the transaction is not their own.
+    /// found that there are some. Returns whether there are dropped tables among them: these take
+    /// too long for a transaction that is not their own.
+    pub(crate) fn free_some(&self) -> bool {
+        /// Few, for the same reason.
         const AT_ONCE: usize = 8;
-        if self.free_due(AT_ONCE) {
+        let left = self.free_due(AT_ONCE, |frees| !frees.iter().any(|free| matches!(free, DeferredFree::Tree(_))));
+        if left.others {
             self.versions.postpone_frees();
         }
+        left.unwanted
     }
 
     /// Tries again the frees that [`Self::free_and_end`] has postponed, and carries out all those
@@ -274,38 +286,42 @@ impl Freeing<'_> {
 
     /// Carries out all frees that no snapshot makes wait.
     fn free_all_due(&self) {
-        if self.free_due(usize::MAX) {
+        if self.free_due(usize::MAX, |_| true).others {
             self.versions.postpone_frees();
         }
     }
 
-    /// Carries out the frees of up to `most` transactions of the list that no snapshot makes wait;
-    /// returns whether there are more.
-    fn free_due(&self, most: usize) -> bool {
-        let (mut taken, has_more) = self.take_due(most);
+    /// Carries out the frees of up to `most` transactions of the list that are wanted and that no
+    /// snapshot makes wait; returns what is left of those that no snapshot makes wait.
+    fn free_due(&self, most: usize, is_wanted: impl Fn(&[DeferredFree]) -> bool) -> Left {
+        let (mut taken, left) = self.take_due(most, is_wanted);
         for Unfreed { log, frees, .. } in taken.txns.drain(..) {
             // A failure postpones the frees again.
             let _ = self.free_and_end(log, frees);
         }
-        has_more
+        left
     }
 
     /// Takes the transactions of [`Self::free_due`] from the list.
-    fn take_due(&self, most: usize) -> (Taken<'_>, bool) {
+    fn take_due(&self, most: usize, is_wanted: impl Fn(&[DeferredFree]) -> bool) -> (Taken<'_>, Left) {
         let mut waiting = self.deferred.waiting.lock();
         let until = self.due_until();
         let Waiting { list, checks, .. } = &mut *waiting;
         let most = if *checks > 0 { 0 } else { most };
-        let (mut due, mut passed) = (Vec::new(), 0);
-        while passed < list.len() && due.len() < most {
-            match list[passed].at <= until {
-                true => due.extend(list.remove(passed)),
-                false => passed += 1,
+        let (mut due, mut at, mut left) = (Vec::new(), 0, Left::default());
+        while at < list.len() {
+            let is_due = list[at].at <= until;
+            let is_wanted = is_due && is_wanted(&list[at].frees);
+            if is_wanted && due.len() < most {
+                due.extend(list.remove(at));
+                continue;
             }
+            left.others |= is_wanted;
+            left.unwanted |= is_due && !is_wanted;
+            at += 1;
         }
-        let has_more = list.iter().skip(passed).any(|unfreed| unfreed.at <= until);
         waiting.taken += due.len();
-        (Taken { from: self.deferred, count: due.len(), txns: due }, has_more)
+        (Taken { from: self.deferred, count: due.len(), txns: due }, left)
     }
 
     /// Returns the pages that wait to be freed.

@@ -82,6 +82,30 @@ fn a_thread_that_waits_for_itself_gets_a_deadlock() {
     });
 }
 
+/// The inner transaction waited for the outer one, whose thread runs it: the outer one was run
+/// again for ever, because of an error that was not its own.
+#[test]
+fn a_transaction_within_another_one_gets_a_deadlock() {
+    ends(|| {
+        let (_home, db, table) = open();
+        let mut attempts = 0;
+        let result = db.run(|outer| {
+            attempts += 1;
+            outer.put(&table, b"key", b"1")?;
+            db.run(|inner| inner.get(&table, b"key"))
+        });
+        assert!(is_deadlock(result) && attempts == 1, "{attempts} attempts");
+        assert_eq!(db.run(|txn| txn.get(&table, b"key")).unwrap(), None);
+        // What the inner one does with other keys is done.
+        db.run(|outer| {
+            outer.put(&table, b"key", b"1")?;
+            db.run(|inner| inner.put(&table, b"another", b"2"))
+        })
+        .unwrap();
+        assert_eq!(db.run(|txn| Ok(txn.scan(&table, ..).count())).unwrap(), 2);
+    });
+}
+
 /// A thread waits for another one, which waits for another transaction of the first.
 #[test]
 fn threads_that_wait_for_each_other_by_other_transactions_get_a_deadlock() {

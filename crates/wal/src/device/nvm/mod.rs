@@ -209,7 +209,7 @@ impl Device for NvmDevice {
         let half = self.ring.bytes() / 2;
         let full = !self.stays && space.end().get().saturating_sub(space.durable().get()) >= half;
         let is_due = full || space.waiting_for_room() > 0;
-        if is_due && space.hardened().get() - space.durable().get() < half / 2 {
+        if is_due && space.hardened().get().saturating_sub(space.durable().get()) < half / 2 {
             self.drain(tail);
         }
         Prepared { is_due, progress }
