@@ -316,8 +316,12 @@ impl Freeing<'_> {
                 due.extend(list.remove(at));
                 continue;
             }
-            left.others |= is_wanted;
-            left.unwanted |= is_due && !is_wanted;
+            if is_wanted {
+                // There will be another look.
+                left.others = true;
+                break;
+            }
+            left.unwanted |= is_due;
             at += 1;
         }
         waiting.taken += due.len();

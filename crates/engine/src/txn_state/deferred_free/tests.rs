@@ -79,15 +79,42 @@ fn those_that_are_due_are_taken_in_the_order_of_their_commits() {
     let second = db.snapshot().unwrap();
     (21..=30).for_each(put);
     let (engine, waiting) = (db.engine(), || db.engine().deferred_frees.waiting.lock().list.len());
+    let free_eight = || engine.freeing().free_due(8, |_| true).others;
     assert_eq!(waiting(), 30);
-    assert!(!engine.freeing().free_due(8));
+    assert!(!free_eight());
     drop(first);
-    assert!(engine.freeing().free_due(8));
+    assert!(free_eight());
     assert_eq!(waiting(), 22);
-    assert!(engine.freeing().free_due(8) && !engine.freeing().free_due(8));
+    assert!(free_eight() && !free_eight());
     assert_eq!(waiting(), 10);
     drop(second);
     db.checkpoint().unwrap();
     assert_eq!(waiting(), 0);
+    assert!(db.check().unwrap().is_ok());
+}
+
+/// Regression: a small commit freed all pages of a table that another transaction had dropped.
+#[test]
+fn a_commit_does_not_free_the_table_of_another_transaction() {
+    let options = Options { snapshots: true, ..Options::small() };
+    let db = Db::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+    let table = db.create_table("t").unwrap();
+    let large = db.create_table("large").unwrap();
+    db.run(|txn| (0..100_u8).try_for_each(|key| txn.put(&large, &[key], &[1; 1000]))).unwrap();
+    db.run(|txn| txn.put(&table, b"value", &[1; 5000])).unwrap();
+    let snapshot = db.snapshot().unwrap();
+    drop(large);
+    db.drop_table("large").unwrap();
+    db.run(|txn| txn.put(&table, b"value", &[2; 5000])).unwrap();
+    let (engine, waiting) = (db.engine(), || db.engine().deferred_frees.waiting.lock().list.len());
+    assert_eq!(waiting(), 2);
+    drop(snapshot);
+    assert!(engine.freeing().free_some(), "the table is left");
+    assert_eq!(waiting(), 1);
+    assert!(engine.freeing().free_some());
+    assert_eq!(waiting(), 1);
+    db.checkpoint().unwrap();
+    assert_eq!(waiting(), 0);
+    assert!(!engine.freeing().free_some());
     assert!(db.check().unwrap().is_ok());
 }
