@@ -140,7 +140,7 @@ impl Engine {
     /// Converts the error of a lock that was not granted.
     pub(crate) fn lock_error(&self, txn: TxnId, error: LockError) -> Error {
         match error {
-            LockError::Deadlock { .. } => Error::Deadlock { txn },
+            LockError::Deadlock { cycle } => Error::Deadlock { txn, of_own_thread: cycle == 1 },
             LockError::Timeout => Error::LockTimeout { txn },
             LockError::Closed => self.health.check().err().unwrap_or(Error::Closed),
         }

@@ -28,6 +28,9 @@ pub enum Error {
     Deadlock {
         /// The transaction that must give way.
         txn: TxnId,
+        /// Whether it waited for another transaction that its own thread has open, and for no other
+        /// thread. Then [`crate::Db::run`] does not run it again.
+        of_own_thread: bool,
     },
     /// The wait exceeded [`crate::Options::lock_wait_limit`], or the limit that the transaction has
     /// set with [`crate::Txn::set_lock_wait_limit`]. Abort the transaction and run it again.
@@ -451,5 +454,10 @@ impl Error {
     /// ```
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. })
+    }
+
+    /// Returns whether a thread waited for itself alone.
+    pub(crate) fn is_of_own_thread(&self) -> bool {
+        matches!(self, Self::Deadlock { of_own_thread: true, .. })
     }
 }

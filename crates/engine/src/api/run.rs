@@ -55,8 +55,8 @@ impl Db {
     /// deadlock the youngest is the victim. Between attempts there is a pause of a random length,
     /// at most 20 microseconds at first and 5 milliseconds later. There is no limit on the number
     /// of attempts. Only a transaction that waits for another transaction that the calling thread
-    /// itself has open gets [`Error::Deadlock`](crate::Error::Deadlock) at once. If `work` runs
-    /// other transactions, it is not called again because of their errors.
+    /// itself has open gets [`Error::Deadlock`](crate::Error::Deadlock) at once. So does a
+    /// transaction whose `work` runs another one that waits for it.
     ///
     /// To undo its changes for a reason of its own, `work` can [roll back](Txn::rollback_to) to a
     /// savepoint that it made at its beginning, and return normally. If `work` panics, the
@@ -112,8 +112,11 @@ pub(super) fn until_committed<R, C>(
                 Err(error) if error.is_retryable() => {}
                 Err(error) => return Err(error),
             },
-            // The transaction's locks are released before the pause.
-            Err(error) if error.is_retryable() && txn.may_try_again() => drop(txn),
+            // The error may be that of another transaction, which `work` has run. The transaction's
+            // locks are released before the pause.
+            Err(error) if error.is_retryable() && !error.is_of_own_thread() && !txn.waited_for_own_thread() => {
+                drop(txn)
+            }
             Err(error) => {
                 txn.abort()?;
                 return Err(error);

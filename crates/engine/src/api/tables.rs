@@ -347,7 +347,7 @@ impl<'db> TableChanges<'db> {
         self.txn.internal(|engine, context| {
             let locked = engine.locks.acquire(&mut context.locks, LockId::table(tree.table), LockMode::Exclusive);
             locked.map_err(|error| match error {
-                LockError::Deadlock { cycle: 1 } => Error::TableInUse { name: name.to_owned() },
+                LockError::Deadlock { cycle: 0 | 1 } => Error::TableInUse { name: name.to_owned() },
                 error => engine.lock_error(context.locks.txn(), error),
             })
         })?;

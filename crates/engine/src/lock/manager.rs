@@ -91,7 +91,8 @@ pub(crate) enum LockError {
     #[error("deadlock: the transaction is the youngest of {cycle} transactions that wait for each other")]
     Deadlock {
         /// Number of transactions that wait in the cycle. One means that the thread waits for
-        /// another transaction of its own.
+        /// another transaction of its own. Zero means that several threads wait for such
+        /// transactions of each other, so that the rollback of this one does not help.
         cycle: usize,
     },
     /// The lock was not granted within the limit.
@@ -352,10 +353,10 @@ impl LockManager {
                 members.max_by_key(|member| member.wait.age).map(|member| member.wait)
             };
             // If every edge leads to another transaction of a member's thread, no member's rollback
-            // ends the deadlock: the youngest gets the outcome of a thread that waits for itself.
+            // ends the deadlock.
             let (victim, members) = match youngest(&mut cycle.iter().filter(|member| member.is_waited_for)) {
                 Some(victim) => (victim, cycle.len() as u32),
-                None => (youngest(&mut cycle.iter()).expect("a cycle has members"), 1),
+                None => (youngest(&mut cycle.iter()).expect("a cycle has members"), u32::from(cycle.len() == 1)),
             };
             // A member may have left since, because of its wait limit; then the cycle is gone.
             if self.withdraw(victim, Some(Outcome::Victim(members))) {

@@ -30,8 +30,8 @@ pub(super) enum Outcome {
     Granted,
     /// The manager was closed and the request is out of the queue.
     Closed,
-    /// The transaction is the victim of a deadlock of this many members, and the request is out of
-    /// the queue.
+    /// The transaction is the victim of a deadlock of this many members, or of those whose rollback
+    /// does not help if it is zero, and the request is out of the queue.
     Victim(u32),
 }
 

@@ -428,13 +428,15 @@ fn retire(engine: &Engine, context: &mut Context, at: Gsn, ghosts: Vec<Ghost>, f
     if !due.ghosts.is_empty() {
         engine.purging().purge(&mut context.locks, due.ghosts, MOST_LEAVES);
     }
+    let mut has_tables = false;
     if frees.is_empty() {
         context.log.finish(engine.scheme(), &engine.txns);
     } else {
         let log = std::mem::take(&mut context.log);
-        engine.freeing().free_when_due(log, frees, at);
+        has_tables |= engine.freeing().free_when_due(log, frees, at);
     }
-    if due.has_frees && engine.freeing().free_some() {
+    has_tables |= due.has_frees && engine.freeing().free_some();
+    if has_tables {
         // Its thread frees dropped tables.
         engine.checkpointer.wake();
     }

@@ -83,11 +83,10 @@ impl Txn {
         }
     }
 
-    /// Returns whether another attempt may succeed, after an error that a new attempt can mend: not
-    /// if the error is that of another transaction, which `work` has run, and not if the
-    /// transaction was refused a lock that another transaction of the same thread holds.
-    pub(crate) fn may_try_again(&self) -> bool {
-        self.must_abort && !self.waited_for_own_thread
+    /// Returns whether the transaction was refused a lock for which it would have to wait as long
+    /// as another transaction of the same thread is open.
+    pub(crate) fn waited_for_own_thread(&self) -> bool {
+        self.waited_for_own_thread
     }
 
     /// Returns the transaction's age.
@@ -212,7 +211,7 @@ impl Txn {
             Ok(()) => Ok(()),
             Err(error) => {
                 let error_of_txn = engine.lock_error(context.locks.txn(), error);
-                self.waited_for_own_thread |= error == LockError::Deadlock { cycle: 1 };
+                self.waited_for_own_thread |= matches!(error, LockError::Deadlock { cycle: 0 | 1 });
                 Err(error_of_txn)
             }
         }

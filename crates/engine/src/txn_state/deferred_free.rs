@@ -200,13 +200,14 @@ impl Freeing<'_> {
     }
 
     /// Carries out the deferred frees of a transaction that committed at position `at`, and ends
-    /// it, when no snapshot needs the pages: now, or in [`Self::retry_deferred_frees`].
-    pub(crate) fn free_when_due(&self, mut log: TxnLog, frees: Vec<DeferredFree>, at: Gsn) {
+    /// it, when no snapshot needs the pages: now, or in [`Self::retry_deferred_frees`]. Returns
+    /// whether dropped tables are left that no snapshot needs.
+    pub(crate) fn free_when_due(&self, mut log: TxnLog, frees: Vec<DeferredFree>, at: Gsn) -> bool {
         let scheme = &*self.store.scheme;
         if self.is_due(at) {
             // `free_and_end` records a failure, and the clean-up is tried again later.
             let _ = self.free_and_end(log, frees);
-            return;
+            return false;
         }
         log.release_reservation(scheme);
         log.give_back_memory();
@@ -224,10 +225,8 @@ impl Freeing<'_> {
                 self.free_all_due();
             }
         }
-        if self.is_due(at) {
-            // It may have become due before it was there to be found.
-            self.retry_deferred_frees();
-        }
+        // It may have become due before it was there to be found.
+        self.is_due(at) && self.free_some()
     }
 
     /// Returns whether no snapshot needs what a commit at this position has replaced.

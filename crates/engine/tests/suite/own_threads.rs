@@ -106,6 +106,36 @@ fn a_transaction_within_another_one_gets_a_deadlock() {
     });
 }
 
+/// Two threads, each with a transaction within another one that waits for the other thread's outer
+/// one: one of the outer ones is rolled back and run again.
+#[test]
+fn transactions_within_others_that_wait_for_each_other_are_run_again() {
+    ends(|| {
+        let (_home, db, table) = open();
+        let (db, table) = (&db, &table);
+        let both = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            let run = |mine: &'static [u8], others: &'static [u8]| {
+                let mut attempts = 0;
+                db.run(|outer| {
+                    attempts += 1;
+                    outer.put(table, mine, b"outer")?;
+                    if attempts == 1 {
+                        both.wait();
+                    }
+                    db.run(|inner| inner.get(table, others))
+                })
+                .map(|_| attempts)
+                .unwrap()
+            };
+            let other = scope.spawn(move || run(b"a", b"b"));
+            let attempts = run(b"b", b"a") + other.join().unwrap();
+            assert!(attempts > 2, "{attempts} attempts");
+        });
+        assert_eq!(db.run(|txn| Ok(txn.scan(table, ..).count())).unwrap(), 2);
+    });
+}
+
 /// A thread waits for another one, which waits for another transaction of the first.
 #[test]
 fn threads_that_wait_for_each_other_by_other_transactions_get_a_deadlock() {

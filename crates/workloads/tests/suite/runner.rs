@@ -64,7 +64,7 @@ impl Session for FlakySession {
     fn execute(&mut self, _: Acknowledge) -> Result<Executed> {
         if self.left > 0 {
             self.left -= 1;
-            return Err(duramen::Error::Deadlock { txn: self.db.begin().id() }.into());
+            return Err(duramen::Error::Deadlock { txn: self.db.begin().id(), of_own_thread: false }.into());
         }
         self.inputs.fetch_add(self.input, Ordering::Relaxed);
         Ok(Executed { done: Done::committed(0), pending: Pending::default() })
