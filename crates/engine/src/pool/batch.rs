@@ -83,11 +83,6 @@ impl Batch {
         self.lines.fill(Lines::ALL);
     }
 
-    /// Returns the lines of the page that was pushed as number `index`.
-    pub(super) fn lines(&self, index: usize) -> Lines {
-        self.lines[index]
-    }
-
     /// Seals every page as one of this database.
     pub(crate) fn seal(&mut self, database: DatabaseTag) {
         for (page, id) in self.bytes.chunks_exact_mut(PAGE_SIZE).zip(&self.ids) {
@@ -98,12 +93,12 @@ impl Batch {
 
     /// Returns the pages, each with the GSN of its copy.
     pub(super) fn pages(&self) -> impl Iterator<Item = (PageId, Gsn)> {
-        self.ids.iter().copied().zip(self.bytes.chunks_exact(PAGE_SIZE).map(page::gsn))
+        self.sealed().map(|(id, page)| (id, page::gsn(page)))
     }
 
     /// Returns the pages with their bytes.
     pub(crate) fn sealed(&self) -> impl Iterator<Item = (PageId, &[u8])> {
-        self.ids.iter().copied().zip(self.bytes.chunks_exact(PAGE_SIZE))
+        self.copies().map(|copy| (copy.id, copy.page))
     }
 
     /// Returns the pages with their offsets in a file that has each page at its number; adjacent

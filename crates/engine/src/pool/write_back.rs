@@ -13,7 +13,8 @@
 //! 4. *Finish*: raise the recovery GSNs (see [`RecoveryGsn`]). Pages that did not change since step
 //!    1 are clean.
 //!
-//! A failure up to step 2 leaves everything as it was. A later failure poisons the pool.
+//! A failure up to step 2 leaves everything as it was: the next batch gives the lines back first. A
+//! later failure poisons the pool.
 //!
 //! [`RecoveryGsn`]: super::recovery_gsn::RecoveryGsn
 
@@ -330,8 +331,8 @@ impl Pool {
     /// Empties the batch. If it was not written, its pages are dirty and still in their frames: the
     /// lines of their copies count as changed again.
     fn empty(&self, batch: &mut Staged) {
-        for (index, frame) in batch.frames.drain(..).enumerate() {
-            self.frames.header(frame).changed.add(batch.pages.lines(index));
+        for (frame, copy) in batch.frames.drain(..).zip(batch.pages.copies()) {
+            self.frames.header(frame).changed.add(copy.lines);
         }
         batch.pages.clear();
     }

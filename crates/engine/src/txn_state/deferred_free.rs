@@ -142,7 +142,7 @@ const MOVED_WHEN_FULL: u64 = 4 << 10;
 #[derive(Debug, Default)]
 struct Left {
     /// Some that are wanted.
-    others: bool,
+    wanted: bool,
     /// Some that are not.
     unwanted: bool,
 }
@@ -246,7 +246,7 @@ impl Freeing<'_> {
         /// Few, for the same reason.
         const AT_ONCE: usize = 8;
         let left = self.free_due(AT_ONCE, |frees| !frees.iter().any(|free| matches!(free, DeferredFree::Tree(_))));
-        if left.others {
+        if left.wanted {
             self.versions.postpone_frees();
         }
         left.unwanted
@@ -285,7 +285,7 @@ impl Freeing<'_> {
 
     /// Carries out all frees that no snapshot makes wait.
     fn free_all_due(&self) {
-        if self.free_due(usize::MAX, |_| true).others {
+        if self.free_due(usize::MAX, |_| true).wanted {
             self.versions.postpone_frees();
         }
     }
@@ -317,7 +317,7 @@ impl Freeing<'_> {
             }
             if is_wanted {
                 // There will be another look.
-                left.others = true;
+                left.wanted = true;
                 break;
             }
             left.unwanted |= is_due;

@@ -79,7 +79,7 @@ fn those_that_are_due_are_taken_in_the_order_of_their_commits() {
     let second = db.snapshot().unwrap();
     (21..=30).for_each(put);
     let (engine, waiting) = (db.engine(), || db.engine().deferred_frees.waiting.lock().list.len());
-    let free_eight = || engine.freeing().free_due(8, |_| true).others;
+    let free_eight = || engine.freeing().free_due(8, |_| true).wanted;
     assert_eq!(waiting(), 30);
     assert!(!free_eight());
     drop(first);
