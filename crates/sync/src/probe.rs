@@ -127,7 +127,7 @@ probes! {
     /// A snapshot was opened while a transaction kept versions.
     RunningPublished,
     /// A snapshot was opened while a commit whose transaction has ended was not hardened.
-    RetiredPublished,
+    CommittedPublished,
     /// A retired transaction was dropped before snapshots that are older than it.
     RetiredSwept,
     /// A snapshot met a transaction that was inserting its commit record.

@@ -283,7 +283,7 @@ fn commit(engine: &Engine, context: &mut Context, mode: CommitMode) -> Result<Un
     }
     engine.versions.begin_commit(&context.versions);
     let committed = context.log.commit(engine.scheme(), !frees.is_empty(), time);
-    let at = engine.versions.commit(&context.versions, committed.gsn);
+    let at = engine.versions.commit(&mut context.versions, committed.gsn, context.log.first());
     let unhardened = if mode == CommitMode::Sync {
         // On failure the locks stay: no transaction may depend on changes that may be lost.
         engine.scheme().hurry_hardening(committed.gsn);
@@ -447,7 +447,7 @@ fn abort(engine: &Engine, context: &mut Context) -> Result<()> {
     let mut add = |tree, key: &[u8]| ghosts.push(Ghost { tree, key: key.to_vec(), last: None });
     context.log.for_each_left_behind(&mut add);
     undo_to(&engine.store, context, Mark::default(), &mut add)?;
-    engine.versions.abort(&mut context.versions);
+    engine.versions.abort(&context.versions);
     if context.log.has_written() {
         let ended = context.log.end(engine.scheme());
         engine.checkpointer.wake_if_due(ended.end_gsn());

@@ -108,8 +108,8 @@ impl Buckets {
     }
 
     /// Adds a node, unless the writer has an older value of the record: a node, or a part of a run.
-    /// `append` makes the node's entry, or finds it, and tells it its bucket. Returns whether there
-    /// is a new node.
+    /// `append` makes the node's entry, which tells the bucket. Returns whether there is a new
+    /// node.
     pub(super) fn add(
         &self,
         writer: &Arc<Writer>,
@@ -194,7 +194,7 @@ impl Buckets {
 
     /// Marks the buckets of a writer's nodes as not empty: what a planted bug has left out.
     pub(super) fn mark_late(&self, writer: &Writer, end: End) {
-        for bucket in writer.values.entries(end).filter_map(|(_, entry)| entry.bucket()) {
+        for bucket in writer.values.entries(end).map(|entry| entry.bucket()) {
             self.marks[bucket as usize].store(1, Ordering::Release);
         }
     }
@@ -202,7 +202,7 @@ impl Buckets {
     /// Removes a writer's nodes.
     pub(super) fn free(&self, writer: &Arc<Writer>, end: End) {
         const AHEAD: usize = 8;
-        let buckets = || writer.values.entries(end).filter_map(|(_, entry)| entry.bucket());
+        let buckets = || writer.values.entries(end).map(|entry| entry.bucket());
         let mut later = buckets().skip(AHEAD);
         for number in buckets() {
             if let Some(later) = later.next() {

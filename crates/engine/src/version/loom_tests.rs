@@ -68,11 +68,11 @@ impl Model {
         self.set(value);
     }
 
-    fn commit(&self, mut txn: TxnVersions) {
-        self.versions.begin_commit(&txn);
+    fn commit(&self, txn: &mut TxnVersions) {
+        self.versions.begin_commit(txn);
         let gsn = Gsn::new(self.log.fetch_add(1, Ordering::AcqRel) + 1);
-        let at = self.versions.commit(&txn, gsn);
-        self.versions.retire(&mut txn, Cleanup { at, first: gsn, ghosts: Vec::new(), has_frees: false });
+        let at = self.versions.commit(txn, gsn, gsn);
+        self.versions.retire(txn, Cleanup { at, first: gsn, ghosts: Vec::new(), has_frees: false });
     }
 
     /// Hardens the commits whose records are in the log.
@@ -146,7 +146,7 @@ fn a_snapshot_shows_the_commits_up_to_its_position() {
                 for number in 0..2 {
                     let mut txn = TxnVersions::default();
                     model.write(&mut txn, number, number + 1);
-                    model.commit(txn);
+                    model.commit(&mut txn);
                     model.harden();
                     model.versions.collect(0);
                 }
@@ -170,7 +170,7 @@ fn a_commit_in_its_window_is_neither_seen_nor_missed() {
         let writer = thread::spawn("writer", move || {
             let mut txn = TxnVersions::default();
             own.write(&mut txn, 0, 1);
-            own.commit(txn);
+            own.commit(&mut txn);
         });
         let own = Arc::clone(&model);
         let flusher = thread::spawn("flusher", move || own.harden());
@@ -202,7 +202,7 @@ fn what_is_aborted_is_never_seen() {
         let mut txn = TxnVersions::default();
         write(model, &mut txn, 0, 77);
         model.set(0);
-        model.versions.abort(&mut txn);
+        model.versions.abort(&txn);
     };
     beside_a_reader("an abort", move |model| abort(model, Model::write));
     beside_a_reader("an abort of a run", move |model| abort(model, Model::write_run));
@@ -219,7 +219,7 @@ fn a_run_shows_what_a_node_would() {
                     true => model.write_run(&mut txn, number, number + 1),
                     false => model.write(&mut txn, number, number + 1),
                 }
-                model.commit(txn);
+                model.commit(&mut txn);
                 model.harden();
                 model.versions.collect(0);
             }
@@ -235,10 +235,27 @@ fn a_node_is_older_than_a_run_of_the_same_transaction() {
         let mut txn = TxnVersions::default();
         model.write(&mut txn, 0, 77);
         model.write_run(&mut txn, 77, 1);
-        model.commit(txn);
+        model.commit(&mut txn);
         model.harden();
         model.versions.collect(0);
     });
+}
+
+/// A context drops what it has kept of earlier transactions, unless they are not hardened.
+#[test]
+fn a_context_drops_only_what_no_snapshot_needs() {
+    for (what, hardened) in [("a context with hardened commits", 2), ("a context without", 0)] {
+        beside_a_reader(what, move |model| {
+            let mut txn = TxnVersions::default();
+            for number in 0..3 {
+                model.write(&mut txn, number, number + 1);
+                model.commit(&mut txn);
+                if number < hardened {
+                    model.harden();
+                }
+            }
+        });
+    }
 }
 
 /// A thread that frees reads the horizon while a snapshot takes it.
@@ -269,14 +286,14 @@ fn pruning_leaves_what_a_snapshot_needs() {
         for number in 0..8 {
             let mut txn = TxnVersions::default();
             model.write(&mut txn, number, number + 1);
-            model.commit(txn);
+            model.commit(&mut txn);
         }
         let own = Arc::clone(&model);
         let writer = thread::spawn("writer", move || {
             own.harden();
             let mut txn = TxnVersions::default();
             own.write(&mut txn, 8, 9);
-            own.commit(txn);
+            own.commit(&mut txn);
         });
         counted.look(&model);
         writer.expect("a thread starts").join().expect("no panic");

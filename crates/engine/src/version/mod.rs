@@ -2,22 +2,27 @@
 //!
 //! A snapshot reads the database as it was after a prefix of the commits, takes no locks and stops
 //! nobody. Pages hold the latest values only. So each writing transaction keeps, for each record
-//! that it changes, the value from before its first change, in a buffer ([`Values`](values)). While
-//! no snapshot is open, only the transaction uses the buffer, which costs little. A thread that
-//! opens a snapshot *publishes* the values: *nodes* refer to them. Nodes are found by the key of
-//! the record; splits and merges do not matter to them, and nothing of them is on disk.
+//! that it changes, the value from before its first change. While no snapshot is open, the values
+//! stay in a buffer of the transaction's context ([`Kept`](kept)), which costs little. A thread
+//! that opens a snapshot *publishes* them: it copies them, and *nodes* refer to the copies. Nodes
+//! are found by the key of the record; splits and merges do not matter to them, and nothing of them
+//! is on disk.
 //!
 //! # Structures
-//! - [`Writer`](writer): the values of one transaction, and a word for its outcome. Its nodes refer
-//!   to it. When they are gone, another transaction uses it.
+//! - [`TxnVersions`]: what a context has: the values that it keeps, of its running transaction and
+//!   of those before it, or what the running one has published.
+//! - [`Writer`](writer): the published values of one transaction, and a word for its outcome. Its
+//!   nodes refer to it. When they are gone, another transaction uses it.
 //! - [`Registry`](registry): the order of commits, its *horizon*, and the open snapshots.
 //! - [`Buckets`](buckets): the nodes, in no order, and beside them a byte for each bucket that says
 //!   whether it is empty. Made when versions are first published; the buckets in parts, when one of
 //!   a part gets its first node.
 //! - [`Runs`](runs): the values of neighbouring records that were deleted together, which are
 //!   published as one. For readers, and for ghosts, a record of a run is what a node is.
-//! - [`VersionStore`]: what transactions keep. A retired transaction waits, in a queue of the
-//!   thread's stripe, until no snapshot needs its versions.
+//! - [`VersionStore`]: all of it. A *retired* transaction, one that has committed and has published
+//!   versions or leaves something to be cleared away, waits in a queue of the thread's stripe until
+//!   no snapshot needs its versions. One that has only kept values does nothing when it ends: its
+//!   context drops them when it needs the space and no snapshot will need them.
 //!
 //! # Protocol
 //! A position is the GSN of a commit, or the number of the commit ([`CommitOrder`]).
@@ -27,15 +32,17 @@
 //! published one value, or deletes a record, publishes all of them.
 //!
 //! *Publish.* The thread that opens a snapshot while there is none first lets every later change
-//! publish its version at once. Then it publishes what the running transactions keep, each under
-//! the lock of its buffer, and then what the retired ones have left. A transaction holds the lock
-//! and the mutex of its stripe when it retires, so it is found in one place or the other. When the
-//! last snapshot is closed, transactions keep their versions again.
+//! publish its version at once. Then it publishes what each context keeps, under the lock of the
+//! context's buffer: of the running transaction, and of those whose commits are beyond the horizon,
+//! which become retired ones. A context that is not in the list yet gets there before its first
+//! change, and so finds that it must publish. When the last snapshot is closed, transactions keep
+//! their versions again.
 //!
 //! *Commit.* The writer is set to *committing*; the commit record is inserted; the writer is set to
-//! *committed* at its position. The locks are held until then, and the commit comes after those
-//! that the locks have seen, so the order of positions of one record's changes is that of the
-//! changes. Commits of one position, those of a batch, have turns.
+//! *committed* at its position. While the values are only kept, the context has this state, and a
+//! thread that publishes them gives it to the writer. The locks are held until then, and the commit
+//! comes after those that the locks have seen, so the order of positions of one record's changes is
+//! that of the changes. Commits of one position, those of a batch, have turns.
 //!
 //! *Abort.* After the undo the writer is set to *aborted*, and its versions are dropped. Rolling
 //! back to a savepoint needs nothing.
@@ -86,17 +93,22 @@
 //! the limit → stripe. Readers hold no latch.
 
 mod buckets;
+mod kept;
 mod node;
 mod registry;
+mod retired;
 mod runs;
 mod store;
+mod txn_versions;
 mod values;
 mod writer;
 
 pub(crate) use buckets::Version;
 pub(crate) use registry::{CommitOrder, OpenSnapshot};
+pub(crate) use retired::{Cleanup, Due, Ghost};
 pub(crate) use runs::Deleted;
-pub(crate) use store::{Cleanup, Due, Ghost, TxnVersions, VersionStore};
+pub(crate) use store::VersionStore;
+pub(crate) use txn_versions::TxnVersions;
 pub(crate) use values::Before;
 
 /// Parts of what many threads change. A model has few threads, and small stacks.

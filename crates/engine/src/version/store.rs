@@ -1,8 +1,6 @@
 //! The versions that transactions keep or have published, and the retired transactions; the
 //! module's header has the protocol.
 
-use std::collections::VecDeque;
-
 use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock, SpinLock, stripe, thread};
@@ -10,223 +8,19 @@ use duramen_types::{Gsn, TableId, planted};
 
 use super::STRIPES;
 use super::buckets::{Buckets, Version};
-use super::node::Node;
 use super::registry::{CommitOrder, OpenSnapshot, Registry};
-use super::runs::{Deleted, Place};
-use super::values::{Before, End};
+use super::retired::{Chores, Cleanup, Due, FREED_AT_ONCE, Ghost, Retired, Stripe};
+use super::runs::Deleted;
+use super::txn_versions::{Published, TxnVersions, Versions};
+use super::values::Before;
 use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
-use crate::record::Tree;
-
-/// Retired transactions that one commit frees, at most, and that a thread takes from a stripe at
-/// once.
-const FREED_AT_ONCE: usize = 64;
-
-/// Commits that have nothing to clear away free versions whenever the queue of a stripe has grown
-/// by this many transactions.
-const FREE_EVERY: usize = 16;
-
-/// The memory is compared with its limit whenever the queue of a stripe has grown by this many
-/// transactions, or by more bytes than these, or by runs.
-const LIMIT_EVERY: usize = 32;
-const LIMIT_BYTES: u64 = 1 << 20;
 
 /// A transaction keeps no more bytes than this to itself.
 const MOST_KEPT: usize = if cfg!(duramen_loom) { 100 } else { 16 << 10 };
 
-/// Ghosts that are locked and that a stripe keeps in mind. Further ones stay until their space is
-/// needed.
-const MOST_LOCKED: usize = 256;
-
-/// Ghosts that were locked and that a commit tries to purge again, at least.
-const TRIED_AGAIN: usize = 2;
-
-/// Writers that a stripe keeps for later transactions.
-const SPARE: usize = 256;
-
-/// A stripe looks for transactions whose nodes are gone when its queue has doubled, and has this
-/// many: fewer where a run is short.
-const SWEPT: usize = if cfg!(any(duramen_loom, duramen_machine)) { 4 } else { 64 };
-
 /// The bytes that a retired transaction takes beside its entries.
 const RETIRED: u64 = (size_of::<Writer>() + size_of::<Retired>()) as u64;
-
-/// The versions of one running transaction. The store knows of them from the first one on.
-#[derive(Debug, Default)]
-pub(crate) struct TxnVersions(Option<Arc<SpinLock<Versions>>>);
-
-/// The versions of one transaction: kept by itself, or published. A running transaction shares them
-/// with threads that open snapshots.
-#[derive(Debug, Default)]
-struct Versions {
-    /// The outcome, and the values; or the writer of an earlier transaction, to be used again.
-    writer: Option<Arc<Writer>>,
-    /// The end of the values.
-    end: End,
-    /// Whether there are nodes or runs, and new versions become some.
-    are_published: bool,
-    /// The places of the runs.
-    runs: Vec<Place>,
-    /// The bytes of what is published, except runs.
-    bytes: u64,
-}
-
-impl Versions {
-    fn is_empty(&self) -> bool {
-        self.end.is_empty() && !self.are_published
-    }
-
-    /// Returns whether they are published, but neither a node nor a run refers to them.
-    fn are_unlinked(&self) -> bool {
-        self.are_published
-            && self.runs.is_empty()
-            && self.writer.as_ref().is_none_or(|writer| Arc::strong_count(writer) == 1)
-    }
-}
-
-/// A deleted record that has to be purged, or all those from one key to another that were deleted
-/// together.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Ghost {
-    pub(crate) tree: Tree,
-    pub(crate) key: Vec<u8>,
-    /// The last key, if there are several.
-    pub(crate) last: Option<Vec<u8>>,
-}
-
-/// What is to be done when no snapshot needs a commit's versions.
-#[derive(Debug)]
-pub(crate) struct Cleanup {
-    /// The position of the commit.
-    pub(crate) at: Gsn,
-    /// The GSN of the transaction's first record.
-    pub(crate) first: Gsn,
-    pub(crate) ghosts: Vec<Ghost>,
-    /// Whether the transaction has deferred frees.
-    pub(crate) has_frees: bool,
-}
-
-/// A committed transaction whose versions snapshots may need.
-#[derive(Debug)]
-struct Retired {
-    versions: Versions,
-    cleanup: Cleanup,
-}
-
-/// The retired transactions of a few threads.
-#[derive(Debug, Default)]
-struct Stripe {
-    queue: VecDeque<Retired>,
-    /// Ghosts that may be purged.
-    ghosts: VecDeque<Ghost>,
-    /// Ghosts that may be purged when no other transaction has a lock on them.
-    locked: VecDeque<Ghost>,
-    /// Deferred frees of a transaction that has left the queue may be carried out.
-    has_frees: bool,
-    /// Those of earlier transactions.
-    spare: Vec<Arc<Writer>>,
-    /// The length of the queue when it was last swept.
-    swept: usize,
-    /// The bytes that were added since the memory was last compared with its limit.
-    uncompared: u64,
-}
-
-impl Stripe {
-    /// Adds a transaction; returns what is to be done.
-    fn add(&mut self, retired: Retired) -> Chores {
-        let is_clear = self.ghosts.is_empty() && !self.has_frees;
-        let leaves_nothing = retired.cleanup.ghosts.is_empty() && !retired.cleanup.has_frees;
-        self.uncompared += retired.versions.bytes;
-        let is_large = self.uncompared > LIMIT_BYTES || !retired.versions.runs.is_empty();
-        self.queue.push_back(retired);
-        let len = self.queue.len();
-        let compare = is_large || len.is_multiple_of(LIMIT_EVERY);
-        if compare {
-            self.uncompared = 0;
-        }
-        Chores {
-            free: !(is_clear && leaves_nothing) || is_large || len.is_multiple_of(FREE_EVERY),
-            sweep: len >= SWEPT.max(2 * self.swept),
-            compare,
-        }
-    }
-
-    /// Takes the first transactions, a few, as far as no snapshot shows less than the commits up to
-    /// `until`.
-    fn take_reclaimable(&mut self, until: Gsn) -> Vec<Retired> {
-        let is_reclaimable = |retired: &&Retired| retired.cleanup.at <= until;
-        let count = self.queue.iter().take(FREED_AT_ONCE).take_while(is_reclaimable).count();
-        let taken = self.queue.drain(..count).collect();
-        self.swept = self.swept.min(self.queue.len());
-        taken
-    }
-
-    /// Notes what a transaction has left whose versions are dropped.
-    fn note_dropped(&mut self, Retired { versions, cleanup }: Retired) {
-        if self.spare.len() < SPARE {
-            self.spare.extend(versions.writer);
-        }
-        self.ghosts.extend(cleanup.ghosts);
-        self.has_frees |= cleanup.has_frees;
-    }
-
-    /// Takes what has become possible, with up to `most` ghosts and a few that were locked.
-    fn take_due(&mut self, most: usize) -> Due {
-        let purged = self.ghosts.len().min(most);
-        let tried = self.locked.len().min(TRIED_AGAIN.max(most / 16));
-        let ghosts = self.ghosts.drain(..purged).chain(self.locked.drain(..tried)).collect();
-        Due { ghosts, has_frees: std::mem::take(&mut self.has_frees) }
-    }
-
-    /// Drops the versions that neither a node nor a run refers to, and the transactions that have
-    /// nothing else. Returns the bytes that they were counted with, and what is to be dropped.
-    ///
-    /// They have changed records that earlier transactions had changed, which the open snapshots do
-    /// not show either; so [`VersionStore::unchanged_below`] is right without them.
-    fn sweep(&mut self) -> (u64, Vec<Arc<Writer>>) {
-        let (mut bytes, mut unused) = (0, Vec::new());
-        let spare = &mut self.spare;
-        self.queue.retain_mut(|Retired { versions, cleanup }| {
-            if !versions.are_unlinked() {
-                return true;
-            }
-            let dropped = std::mem::take(versions);
-            bytes += dropped.bytes;
-            if let Some(mut writer) = dropped.writer {
-                match Arc::get_mut(&mut writer).filter(|_| spare.len() < SPARE) {
-                    Some(again) => {
-                        again.reset();
-                        spare.push(writer);
-                    }
-                    None => unused.push(writer),
-                }
-            }
-            !cleanup.ghosts.is_empty() || cleanup.has_frees
-        });
-        self.swept = self.queue.len();
-        (bytes, unused)
-    }
-}
-
-/// What is to be done after a transaction has retired.
-#[derive(Clone, Copy, Debug)]
-struct Chores {
-    /// Free versions and ghosts.
-    free: bool,
-    /// Drop the versions that nothing refers to.
-    sweep: bool,
-    /// Compare the memory with its limit.
-    compare: bool,
-}
-
-/// What has become possible because no snapshot needs it.
-#[derive(Debug, Default)]
-pub(crate) struct Due {
-    /// Ghosts to be purged.
-    pub(crate) ghosts: Vec<Ghost>,
-    /// Whether there are deferred frees to be carried out.
-    pub(crate) has_frees: bool,
-}
 
 /// The versions of all records, and the snapshots that need them.
 #[derive(Debug)]
@@ -244,13 +38,39 @@ pub(crate) struct VersionStore {
     publishes: AtomicBool,
     /// Whether all versions are published. Locked to open and to close snapshots.
     opening: Mutex<bool>,
-    /// The transactions that have versions, and others.
-    running: Mutex<Vec<Arc<SpinLock<Versions>>>>,
+    /// Those of the contexts that have versions, and of others.
+    contexts: Mutex<Vec<Arc<SpinLock<Versions>>>>,
     /// A few stripes for each processor: with more, retired transactions would fill its cache.
-    retired: Box<[CachePadded<Mutex<Stripe>>]>,
+    retired: Box<[CachePadded<Shard>]>,
     registry: Registry,
     /// Locked by the thread that keeps the limit.
     limiting: Mutex<()>,
+}
+
+/// A stripe.
+#[derive(Debug, Default)]
+struct Shard {
+    stripe: Mutex<Stripe>,
+    /// Whether there may be something in it that a commit has to clear away. Stored under the
+    /// mutex.
+    is_used: AtomicBool,
+}
+
+impl Shard {
+    /// Changes the stripe in a way that leaves something there.
+    fn fill<R>(&self, change: impl FnOnce(&mut Stripe) -> R) -> R {
+        let mut stripe = self.stripe.lock();
+        self.is_used.store(true, Ordering::Relaxed);
+        change(&mut stripe)
+    }
+
+    /// Takes what has become possible (see [`Stripe::take_due`]).
+    fn take_due(&self, most: usize) -> Due {
+        let mut stripe = self.stripe.lock();
+        let due = stripe.take_due(most);
+        self.is_used.store(!stripe.is_empty(), Ordering::Relaxed);
+        due
+    }
 }
 
 impl VersionStore {
@@ -275,7 +95,7 @@ impl VersionStore {
             buckets: OnceLock::new(),
             publishes: AtomicBool::new(false),
             opening: Mutex::default(),
-            running: Mutex::default(),
+            contexts: Mutex::default(),
             retired: (0..stripes).map(|_| CachePadded::default()).collect(),
             registry: Registry::new(order),
             limiting: Mutex::default(),
@@ -292,7 +112,7 @@ impl VersionStore {
         self.buckets.get_or_init(|| Buckets::new(self.bits))
     }
 
-    fn own_stripe(&self) -> &Mutex<Stripe> {
+    fn own_shard(&self) -> &Shard {
         &self.retired[stripe(self.retired.len())]
     }
 
@@ -301,12 +121,14 @@ impl VersionStore {
     fn register(&self) -> Arc<SpinLock<Versions>> {
         const MANY: usize = 64;
         let new = Arc::<SpinLock<Versions>>::default();
-        let mut running = self.running.lock();
-        if running.len() >= MANY && running.len().is_power_of_two() {
-            // Contexts that are gone, except those of transactions that could not be ended.
-            running.retain(|one| Arc::strong_count(one) > 1 || !one.lock().is_empty());
+        let mut contexts = self.contexts.lock();
+        if contexts.len() >= MANY && contexts.len().is_power_of_two() {
+            // Contexts that are gone, except those with versions that snapshots may need.
+            let until = self.reclaimable();
+            let is_needed = |versions: &Versions| versions.published.is_some() || versions.kept.is_needed(until);
+            contexts.retain(|one| Arc::strong_count(one) > 1 || is_needed(&one.lock()));
         }
-        running.push(Arc::clone(&new));
+        contexts.push(Arc::clone(&new));
         new
     }
 
@@ -335,17 +157,16 @@ impl VersionStore {
         if !self.is_on {
             return;
         }
-        let versions = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
-        let keeps = !is_deletion && !versions.are_published && versions.end.bytes() < MOST_KEPT;
+        let versions = &mut *txn.shared.get_or_insert_with(|| self.register()).lock();
+        let keeps = !is_deletion && versions.published.is_none() && versions.kept.running_bytes() < MOST_KEPT;
         // A thread that opens a snapshot sees what is kept before it locks this, and what is pushed
         // later sees that snapshot.
         if keeps && !self.publishes.load(Ordering::Acquire) {
-            let writer = versions.writer.get_or_insert_default();
-            writer.values.append(&mut versions.end, table, key, before, None);
+            versions.kept.append(table, key, before, || self.reclaimable());
             return;
         }
-        self.publish(versions);
-        self.add(versions, table, key, before);
+        let published = self.publish(versions);
+        self.add(published, table, key, before);
     }
 
     /// Publishes the values of records of one leaf that are deleted together, in the order of their
@@ -354,96 +175,98 @@ impl VersionStore {
         if !self.is_on {
             return;
         }
-        let versions = &mut *txn.0.get_or_insert_with(|| self.register()).lock();
-        self.publish(versions);
-        let writer = versions.writer.get_or_insert_default();
-        if let Some(place) = self.buckets().add_run(writer, table, records) {
-            versions.runs.push(place);
+        let versions = &mut *txn.shared.get_or_insert_with(|| self.register()).lock();
+        let published = self.publish(versions);
+        if let Some(place) = self.buckets().add_run(&published.writer, table, records) {
+            published.runs.push(place);
             return;
         }
         for Deleted { key, value, flags } in records {
-            self.add(versions, table, key, Before::Value(value, *flags));
+            self.add(published, table, key, Before::Value(value, *flags));
         }
     }
 
     /// Adds a node with a new entry.
-    fn add(&self, versions: &mut Versions, table: TableId, key: &[u8], before: Before<'_>) {
-        let Versions { writer, end, bytes, .. } = versions;
-        let (writer, begin) = (writer.get_or_insert_default(), *end);
-        let append = |bucket| writer.values.append(end, table, key, before, Some(bucket));
+    fn add(&self, published: &mut Published, table: TableId, key: &[u8], before: Before<'_>) {
+        let Published { writer, end, .. } = published;
+        let begin = *end;
+        let append = |bucket| writer.values.append(end, table, key, before, bucket);
         if self.buckets().add(writer, table, key, &self.registry, append) {
-            let added = (end.bytes() - begin.bytes() + size_of::<Node>()) as u64;
-            *bytes += added;
-            self.buckets().count(added);
+            self.count(published, published.added_since(begin));
         }
     }
 
-    /// Publishes the versions of a transaction.
-    fn publish(&self, versions: &mut Versions) {
-        if versions.are_published {
-            return;
+    fn count(&self, published: &mut Published, bytes: u64) {
+        published.bytes += bytes;
+        self.buckets().count(bytes);
+    }
+
+    /// Publishes values of a transaction.
+    fn publish_values<'v>(
+        &self,
+        writer: Arc<Writer>,
+        outcome: Outcome,
+        values: impl Iterator<Item = (TableId, &'v [u8], Before<'v>)>,
+    ) -> Published {
+        let mut published = Published::new(writer, outcome);
+        self.count(&mut published, RETIRED);
+        values.for_each(|(table, key, before)| self.add(&mut published, table, key, before));
+        published
+    }
+
+    /// Publishes what the running transaction of a context keeps, and whatever it pushes later.
+    fn publish<'v>(&self, versions: &'v mut Versions) -> &'v mut Published {
+        let Versions { kept, outcome, published, spare } = versions;
+        published.get_or_insert_with(|| {
+            let writer = spare.take().unwrap_or_default();
+            let published = self.publish_values(writer, *outcome, kept.running());
+            kept.drop_running();
+            published
+        })
+    }
+
+    /// Publishes what a context keeps of committed transactions, except what no snapshot needs that
+    /// shows all commits up to `until`.
+    fn publish_committed(&self, versions: &mut Versions, until: Gsn) {
+        for (txn, values) in versions.kept.committed_beyond(until) {
+            reach(Probe::CommittedPublished);
+            let outcome = Outcome::Committed(txn.at, txn.turn);
+            let published = Some(self.publish_values(Arc::default(), outcome, values));
+            let cleanup = Cleanup { at: txn.at, first: txn.first, ghosts: Vec::new(), has_frees: false };
+            self.own_shard().fill(|stripe| stripe.add(Retired { published, cleanup }));
         }
-        versions.are_published = true;
-        versions.bytes = RETIRED;
-        if let Some(writer) = &versions.writer {
-            let mut key = Vec::new();
-            for (place, entry) in writer.values.entries(versions.end) {
-                key.clear();
-                entry.copy_key(&mut key);
-                let found = |bucket| {
-                    entry.set_bucket(bucket);
-                    place
-                };
-                self.buckets().add(writer, entry.table(), &key, &self.registry, found);
-                versions.bytes += (entry.words() * 8 + size_of::<Node>()) as u64;
-            }
-        }
-        self.buckets().count(versions.bytes);
+        versions.kept.drop_committed();
     }
 
     /// Publishes what transactions keep, except what no snapshot will need.
     fn publish_all(&self) {
         let until = self.reclaimable();
-        let running = self.running.lock().clone();
-        for one in running {
-            let versions = &mut *one.lock();
-            if !versions.is_empty() && !versions.are_published && !planted!(KeptVersionsForgotten) {
+        let contexts = self.contexts.lock().clone();
+        for context in contexts {
+            let versions = &mut *context.lock();
+            self.publish_committed(versions, until);
+            if versions.kept.has_running() && !planted!(KeptVersionsForgotten) {
                 reach(Probe::RunningPublished);
                 self.publish(versions);
             }
         }
-        // Behind the running ones: a transaction that was not among them is here.
-        for stripe in self.retired.iter() {
-            for Retired { versions, cleanup } in &mut stripe.lock().queue {
-                if !versions.is_empty() && !versions.are_published && cleanup.at > until {
-                    reach(Probe::RetiredPublished);
-                    self.publish(versions);
-                }
-            }
-        }
     }
 
-    /// Drops the versions of a transaction; leaves its writer for another one.
-    fn drop_versions(&self, versions: &mut Versions) {
-        let Versions { mut writer, end, are_published, runs, bytes } = std::mem::take(versions);
-        if are_published {
-            if let Some(writer) = &writer {
-                self.buckets().free(writer, end);
-            }
-            self.buckets().free_runs(&runs);
-            self.buckets().discount(bytes);
-        }
+    /// Drops the versions of a transaction; returns its writer for another one.
+    fn drop_versions(&self, published: Published) -> Option<Arc<Writer>> {
+        let Published { mut writer, end, runs, bytes } = published;
+        self.buckets().free(&writer, end);
+        self.buckets().free_runs(&runs);
+        self.buckets().discount(bytes);
         // Nothing refers to it any more.
-        if let Some(unused) = writer.as_mut().and_then(Arc::get_mut) {
-            unused.reset();
-            versions.writer = writer;
-        }
+        Arc::get_mut(&mut writer)?.reset();
+        Some(writer)
     }
 
     /// Drops the versions of a stripe that neither a node nor a run refers to.
-    fn sweep(&self, stripe: &Mutex<Stripe>) {
+    fn sweep(&self, shard: &Shard) {
         // The writers are dropped when others may use the stripe again.
-        let (bytes, _unused) = stripe.lock().sweep();
+        let (bytes, _unused) = shard.stripe.lock().sweep();
         if bytes > 0 {
             reach(Probe::RetiredSwept);
             self.buckets().discount(bytes);
@@ -461,79 +284,86 @@ impl VersionStore {
     /// Announces that the transaction inserts its commit record.
     #[inline]
     pub(crate) fn begin_commit(&self, txn: &TxnVersions) {
-        let Some(versions) = &txn.0 else { return };
-        let Versions { writer: Some(writer), end, .. } = &*versions.lock() else { return };
-        if planted!(VersionPushedLate) {
-            self.buckets().mark_late(writer, *end);
+        let Some(versions) = &txn.shared else { return };
+        let versions = &mut *versions.lock();
+        if let Some(published) = versions.published.as_ref().filter(|_| planted!(VersionPushedLate)) {
+            self.buckets().mark_late(&published.writer, published.end);
         }
-        writer.set(match planted!(CommitPublishedEarly) {
+        versions.set(match planted!(CommitPublishedEarly) {
             true => Outcome::Committed(self.registry.order().horizon(), 0),
             false => Outcome::Committing,
         });
     }
 
-    /// Publishes the commit, whose record has this GSN; returns its position. The transaction still
-    /// holds its locks.
+    /// Publishes the commit, whose record has GSN `gsn`; returns its position. The GSN of the
+    /// transaction's first record is `first`. It still holds its locks.
     #[inline]
-    pub(crate) fn commit(&self, txn: &TxnVersions, gsn: Gsn) -> Gsn {
+    pub(crate) fn commit(&self, txn: &mut TxnVersions, gsn: Gsn, first: Gsn) -> Gsn {
         let (at, turn) = self.registry.order().position(gsn);
-        if let Some(versions) = &txn.0
-            && let Some(writer) = &versions.lock().writer
-            && !planted!(CommitPublishedEarly)
-        {
-            writer.set(Outcome::Committed(at, turn));
+        let TxnVersions { shared: Some(versions), has_published } = txn else { return at };
+        let versions = &mut *versions.lock();
+        *has_published = versions.published.is_some();
+        if !*has_published {
+            versions.kept.commit(at, turn, first);
+            versions.set(Outcome::Active);
+        } else if !planted!(CommitPublishedEarly) {
+            versions.set(Outcome::Committed(at, turn));
         }
         at
     }
 
     /// Drops the versions of a transaction whose changes are undone. It still holds its locks.
-    pub(crate) fn abort(&self, txn: &mut TxnVersions) {
-        let Some(versions) = &txn.0 else { return };
+    pub(crate) fn abort(&self, txn: &TxnVersions) {
+        let Some(versions) = &txn.shared else { return };
         let versions = &mut *versions.lock();
-        if let Some(writer) = &versions.writer {
-            writer.set(Outcome::Aborted);
+        if let Some(published) = versions.published.take() {
+            published.writer.set(Outcome::Aborted);
+            versions.spare = self.drop_versions(published);
         }
-        self.drop_versions(versions);
+        versions.kept.drop_running();
     }
 
-    /// Takes over the versions of a committed transaction. Returns whether it is time to free some
-    /// (see [`Self::collect`]).
+    /// Takes over the published versions of a committed transaction, and what it leaves behind.
+    /// Returns whether it is time to free some (see [`Self::collect`]).
     pub(crate) fn retire(&self, txn: &mut TxnVersions, cleanup: Cleanup) -> bool {
-        let stripe = self.own_stripe();
-        let chores = match &txn.0 {
-            Some(running) => {
-                // Both at a time: a thread that opens a snapshot looks here, and then there.
-                let mut running = running.lock();
-                let versions = std::mem::take(&mut *running);
-                let mut stripe = stripe.lock();
-                running.writer = stripe.spare.pop();
-                stripe.add(Retired { versions, cleanup })
+        let shard = self.own_shard();
+        let chores = match &txn.shared {
+            Some(versions) if txn.has_published => {
+                let versions = &mut *versions.lock();
+                let published = versions.published.take();
+                shard.fill(|stripe| {
+                    versions.spare = versions.spare.take().or_else(|| stripe.take_spare());
+                    stripe.add(Retired { published, cleanup })
+                })
             }
-            None => stripe.lock().add(Retired { versions: Versions::default(), cleanup }),
+            _ if !cleanup.is_empty() => shard.fill(|stripe| stripe.add(Retired { published: None, cleanup })),
+            _ if shard.is_used.load(Ordering::Relaxed) => shard.stripe.lock().pass(),
+            _ => return false,
         };
-        if chores.sweep {
-            self.sweep(stripe);
+        let Chores { free, sweep, compare } = chores;
+        if sweep {
+            self.sweep(shard);
         }
-        if chores.compare {
+        if compare {
             self.keep_limit();
         }
-        chores.free
+        free
     }
 
     /// Frees versions that the calling thread, or one that shares its stripe, has retired and that
     /// no snapshot needs. Returns up to `most` ghosts to be purged.
     pub(crate) fn collect(&self, most: usize) -> Due {
-        let stripe = self.own_stripe();
-        self.free_some(stripe, self.reclaimable());
-        stripe.lock().take_due(most)
+        let shard = self.own_shard();
+        self.free_some(shard, self.reclaimable());
+        shard.take_due(most)
     }
 
     /// Frees all versions that no snapshot needs, and returns all ghosts to be purged.
     pub(crate) fn collect_all(&self) -> Due {
         self.free_all();
         let mut all = Due::default();
-        for stripe in self.retired.iter() {
-            let due = stripe.lock().take_due(usize::MAX);
+        for shard in self.retired.iter() {
+            let due = shard.take_due(usize::MAX);
             all.ghosts.extend(due.ghosts);
             all.has_frees |= due.has_frees;
         }
@@ -544,47 +374,43 @@ impl VersionStore {
     /// meanwhile.
     fn free_all(&self) {
         let until = self.reclaimable();
-        for stripe in self.retired.iter() {
-            while self.free_some(stripe, until) {}
+        for shard in self.retired.iter() {
+            while self.free_some(shard, until) {}
         }
     }
 
     /// Frees what the first retired transactions of a stripe have left, a few of them, if no
     /// snapshot needs it. Returns whether there may be more.
-    fn free_some(&self, stripe: &Mutex<Stripe>, until: Gsn) -> bool {
-        let mut freed = stripe.lock().take_reclaimable(until);
-        if freed.is_empty() {
+    fn free_some(&self, shard: &Shard, until: Gsn) -> bool {
+        let taken = shard.stripe.lock().take_reclaimable(until);
+        if taken.is_empty() {
             return false;
         }
-        for retired in &mut freed {
-            self.drop_versions(&mut retired.versions);
-        }
-        let has_more = freed.len() == FREED_AT_ONCE;
+        let has_more = taken.len() == FREED_AT_ONCE;
+        let drop_versions = |retired: Retired| {
+            let writer = retired.published.and_then(|published| self.drop_versions(published));
+            (writer, retired.cleanup)
+        };
+        let dropped: Vec<_> = taken.into_iter().map(drop_versions).collect();
         // The ghosts come now, because nodes keep them from being purged.
-        let mut stripe = stripe.lock();
-        freed.into_iter().for_each(|retired| stripe.note_dropped(retired));
+        shard.fill(|stripe| dropped.into_iter().for_each(|(writer, cleanup)| stripe.note_dropped(writer, cleanup)));
         has_more
     }
 
     /// Keeps ghosts that could not be purged for another time.
     pub(crate) fn postpone(&self, ghosts: impl IntoIterator<Item = Ghost>) {
-        self.own_stripe().lock().ghosts.extend(ghosts);
+        self.own_shard().fill(|stripe| stripe.ghosts.extend(ghosts));
     }
 
     /// Keeps ghosts for another time that other transactions have locks on, unless there are many
     /// already.
     pub(crate) fn postpone_locked(&self, ghosts: impl IntoIterator<Item = Ghost>) {
-        let mut stripe = self.own_stripe().lock();
-        for ghost in ghosts {
-            if stripe.locked.len() < MOST_LOCKED && !stripe.locked.contains(&ghost) {
-                stripe.locked.push_back(ghost);
-            }
-        }
+        self.own_shard().stripe.lock().postpone_locked(ghosts);
     }
 
     /// Notes that there are more deferred frees to be carried out.
     pub(crate) fn postpone_frees(&self) {
-        self.own_stripe().lock().has_frees = true;
+        self.own_shard().fill(|stripe| stripe.has_frees = true);
     }
 
     /// Returns the position up to which no snapshot, open or still to be opened, needs the versions
@@ -661,7 +487,7 @@ impl VersionStore {
             return;
         }
         self.buckets().prune_all(&self.registry);
-        self.retired.iter().for_each(|stripe| self.sweep(stripe));
+        self.retired.iter().for_each(|shard| self.sweep(shard));
         // A thread that closes a snapshot may not have freed everything yet.
         self.free_all();
         // That visits everything, so it must not be due again at once. Snapshots that are younger
@@ -681,8 +507,8 @@ impl VersionStore {
         }
         let next = Gsn::new(at.get().saturating_add(1));
         let mut least = active().map_or(next, |active| active.min(next));
-        for stripe in self.retired.iter() {
-            let stripe = stripe.lock();
+        for shard in self.retired.iter() {
+            let stripe = shard.stripe.lock();
             let invisible = stripe.queue.iter().map(|retired| &retired.cleanup).filter(|cleanup| cleanup.at > at);
             least = invisible.map(|cleanup| cleanup.first).fold(least, Gsn::min);
         }

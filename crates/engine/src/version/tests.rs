@@ -37,7 +37,7 @@ fn ghost_of(key: &[u8]) -> Ghost {
 
 fn commit(store: &VersionStore, mut txn: TxnVersions, at: u64, ghosts: Vec<Ghost>) {
     store.begin_commit(&txn);
-    let at = store.commit(&txn, Gsn::new(at));
+    let at = store.commit(&mut txn, Gsn::new(at), Gsn::new(at));
     store.retire(&mut txn, Cleanup { at, first: at, ghosts, has_frees: false });
 }
 
@@ -81,14 +81,14 @@ fn a_transaction_keeps_the_first_value_and_none_after_an_abort() {
     assert_eq!(seen(&store, b"b", 100), (Version::Absent, vec![]));
     store.begin_commit(&txn);
     assert_eq!(seen(&store, b"a", 100).0, Version::Unsettled);
-    store.commit(&txn, Gsn::new(50));
+    store.commit(&mut txn, Gsn::new(50), Gsn::new(50));
     assert_eq!(seen(&store, b"a", 49), (PLAIN, b"first".to_vec()));
     assert_eq!(seen(&store, b"a", 50).0, Version::Current);
 
     let mut other = TxnVersions::default();
     store.push(&mut other, TABLE, b"a", value(b"third"), false);
     assert_eq!(seen(&store, b"a", 50), (PLAIN, b"third".to_vec()));
-    store.abort(&mut other);
+    store.abort(&other);
     assert_eq!(seen(&store, b"a", 50).0, Version::Current);
     assert_eq!(seen(&store, b"a", 49), (PLAIN, b"first".to_vec()));
 }
@@ -257,7 +257,7 @@ fn pages_that_are_older_than_all_unseen_transactions_need_no_look() {
     let mut txn = TxnVersions::default();
     store.push(&mut txn, TABLE, b"a", Before::Absent, false);
     store.begin_commit(&txn);
-    let at = store.commit(&txn, Gsn::new(60));
+    let at = store.commit(&mut txn, Gsn::new(60), Gsn::new(60));
     store.retire(&mut txn, Cleanup { at, first: Gsn::new(45), ghosts: Vec::new(), has_frees: false });
     assert_eq!((below(None), below(Some(40))), (45, 40));
     // Transactions that change the record again are forgotten, and that does not matter.
@@ -286,10 +286,10 @@ fn transactions_of_one_session_follow_each_other() {
             store.push(&mut txn, TABLE, &key.to_le_bytes(), value(&before(key)), false);
         }
         if round % 4 == 0 {
-            store.abort(&mut txn);
+            store.abort(&txn);
         } else {
             store.begin_commit(&txn);
-            let at = store.commit(&txn, Gsn::new(round));
+            let at = store.commit(&mut txn, Gsn::new(round), Gsn::new(round));
             store.retire(&mut txn, Cleanup { at, first: at, ghosts: Vec::new(), has_frees: false });
         }
         if let Some(snapshot) = snapshot {
@@ -314,7 +314,7 @@ fn what_no_snapshot_needs_is_dropped_though_one_stays_open() {
         let mut txn = TxnVersions::default();
         store.push(&mut txn, TABLE, &key.to_le_bytes(), value(&[7; 100]), false);
         store.begin_commit(&txn);
-        let at = store.commit(&txn, Gsn::new(at));
+        let at = store.commit(&mut txn, Gsn::new(at), Gsn::new(at));
         store.retire(&mut txn, Cleanup { at, first: at, ghosts: Vec::new(), has_frees });
         horizon.store(at.get(), Ordering::SeqCst);
     };
@@ -377,7 +377,7 @@ fn what_transactions_keep_is_published_when_a_snapshot_is_opened() {
     store.push(&mut running, TABLE, b"b", Before::Absent, false);
     assert_eq!(seen(&store, b"b", 9).0, Version::Absent, "it publishes at once from now on");
     store.close(&snapshot);
-    store.abort(&mut running);
+    store.abort(&running);
     horizon.store(9, Ordering::SeqCst);
     store.collect_all();
     assert_eq!(store.bytes(), 0);
@@ -386,7 +386,7 @@ fn what_transactions_keep_is_published_when_a_snapshot_is_opened() {
     store.push(&mut running, TABLE, b"a", value(&[7; 20_000]), false);
     store.push(&mut running, TABLE, b"a", value(b"more"), false);
     assert!(store.bytes() > 0, "a large transaction does not");
-    store.abort(&mut running);
+    store.abort(&running);
     assert_eq!(store.bytes(), 0);
 }
 
@@ -410,7 +410,7 @@ fn records_that_are_deleted_together_have_the_values_of_the_oldest_change() {
     assert_eq!(seen(&store, b"bb", 0).0, Version::Current);
     store.begin_commit(&txn);
     assert_eq!(seen(&store, b"a", 100).0, Version::Unsettled);
-    let at = store.commit(&txn, Gsn::new(10));
+    let at = store.commit(&mut txn, Gsn::new(10), Gsn::new(10));
     store.retire(&mut txn, Cleanup { at, first: at, ghosts: Vec::new(), has_frees: false });
     assert_eq!(seen(&store, b"a", 9), (PLAIN, b"one".to_vec()));
     assert_eq!(seen(&store, b"a", 10).0, Version::Current);
@@ -423,7 +423,7 @@ fn records_that_are_deleted_together_have_the_values_of_the_oldest_change() {
     assert_eq!(seen(&store, b"a", 9), (PLAIN, b"one".to_vec()));
     assert_eq!(seen(&store, b"a", 10), (PLAIN, b"later".to_vec()));
     assert_eq!(seen(&store, b"d", 10), (PLAIN, b"four".to_vec()));
-    store.abort(&mut other);
+    store.abort(&other);
     assert_eq!(seen(&store, b"d", 10).0, Version::Current);
     horizon.store(10, Ordering::SeqCst);
     store.end_all();

@@ -22,8 +22,6 @@ const HEADER: usize = 2;
 const ABSENT: u16 = 1;
 /// There was one.
 const VALUE: u16 = 2;
-/// The bucket of an entry without a node.
-const NO_BUCKET: u32 = u32::MAX;
 
 /// A record as it was before a change.
 #[derive(Clone, Copy, Debug)]
@@ -71,10 +69,6 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn is_empty(self) -> bool {
-        self.words == 0
-    }
-
     /// Returns the bytes of all entries.
     pub(super) fn bytes(self) -> usize {
         self.words * size_of::<Word>()
@@ -91,14 +85,7 @@ pub(super) struct Entry<'a> {
 impl Values {
     /// Appends an entry. Only the transaction's own thread may call this, or one that has locked
     /// its buffer.
-    pub(super) fn append(
-        &self,
-        end: &mut End,
-        table: TableId,
-        key: &[u8],
-        before: Before<'_>,
-        bucket: Option<u32>,
-    ) -> Place {
+    pub(super) fn append(&self, end: &mut End, table: TableId, key: &[u8], before: Before<'_>, bucket: u32) -> Place {
         let (value, flags, kind) = match before {
             Before::Absent => (&[][..], SlotFlags::NONE, ABSENT),
             Before::Value(value, flags) => (value, flags, VALUE),
@@ -110,7 +97,7 @@ impl Values {
         let words = self.make_room(end, len);
         let lengths = u64::from(key_len) | u64::from(value_len) << 16;
         words[0].set(lengths | u64::from(flags.bits()) << 32 | u64::from(kind) << 48);
-        words[1].set(u64::from(table.get()) | u64::from(bucket.unwrap_or(NO_BUCKET)) << 32);
+        words[1].set(u64::from(table.get()) | u64::from(bucket) << 32);
         put(&words[HEADER..], key);
         put(&words[HEADER + key_words..], value);
         let place = Place::new(end.segment, end.at);
@@ -160,16 +147,16 @@ impl Values {
         Entry { words: &words[place.word as usize..] }
     }
 
-    /// Returns the entries up to `end`, in their order, with their places.
-    pub(super) fn entries(&self, end: End) -> impl Iterator<Item = (Place, Entry<'_>)> {
+    /// Returns the entries up to `end`, in their order.
+    pub(super) fn entries(&self, end: End) -> impl Iterator<Item = Entry<'_>> {
         let (mut segment, mut at) = (0, 0);
         std::iter::from_fn(move || {
             while (segment, at) < (end.segment, end.at) {
                 let words = self.segment(segment)?;
                 if words.get(at).is_some_and(|word| word.get() != 0) {
-                    let (place, entry) = (Place::new(segment, at), Entry { words: &words[at..] });
+                    let entry = Entry { words: &words[at..] };
                     at += entry.words();
-                    return Some((place, entry));
+                    return Some(entry);
                 }
                 (segment, at) = (segment + 1, 0);
             }
@@ -227,14 +214,9 @@ impl Entry<'_> {
         TableId::new(self.words[1].get() as u32)
     }
 
-    /// Returns the bucket of the entry's node, if it has one.
-    pub(super) fn bucket(&self) -> Option<u32> {
-        Some((self.words[1].get() >> 32) as u32).filter(|&bucket| bucket != NO_BUCKET)
-    }
-
-    /// Sets the bucket of the entry's node. No node refers to it yet.
-    pub(super) fn set_bucket(&self, bucket: u32) {
-        self.words[1].set(u64::from(self.table().get()) | u64::from(bucket) << 32);
+    /// Returns the bucket of the entry's node.
+    pub(super) fn bucket(&self) -> u32 {
+        (self.words[1].get() >> 32) as u32
     }
 
     /// Returns the flags of the value; none if there was no record.
@@ -307,7 +289,7 @@ mod tests {
         let mut values = Values::default();
         for round in 0..3 {
             let mut end = End::default();
-            assert!(end.is_empty() && values.entries(end).next().is_none());
+            assert!(end.bytes() == 0 && values.entries(end).next().is_none());
             // Short and long ones, so that segments have unused words at their ends, also one word.
             let lengths = [(0, 0), (300, 5), (8, 100 * round), (7, 8), (1, 5000), (16, 16), (3, 0), (9, 1000)];
             let records: Vec<_> = (0..40_u8)
@@ -322,26 +304,24 @@ mod tests {
                 .map(|(table, key, value)| {
                     let before =
                         if value.is_empty() { Before::Absent } else { Before::Value(value, SlotFlags::OVERFLOW) };
-                    values.append(&mut end, *table, key, before, (value.len() == 5).then_some(9))
+                    values.append(&mut end, *table, key, before, value.len() as u32)
                 })
                 .collect();
-            assert_eq!(values.entries(end).map(|(place, _)| place).collect::<Vec<_>>(), places, "round {round}");
-            for ((place, entry), (table, key, value)) in values.entries(end).zip(&records) {
+            assert_eq!(values.entries(end).count(), records.len(), "round {round}");
+            for ((place, entry), (table, key, value)) in places.into_iter().zip(values.entries(end)).zip(&records) {
                 let mut out = b"front".to_vec();
                 entry.copy_key(&mut out);
                 entry.copy_value(&mut out);
                 assert_eq!(out, [b"front", &key[..], value].concat());
                 assert_eq!(entry.flags(), (!value.is_empty()).then_some(SlotFlags::OVERFLOW));
-                assert_eq!(entry.bucket(), (value.len() == 5).then_some(9));
-                entry.set_bucket(10);
                 let entry = values.get(place);
-                assert_eq!((entry.table(), entry.bucket()), (*table, Some(10)));
+                assert_eq!((entry.table(), entry.bucket()), (*table, value.len() as u32));
                 assert!(entry.is_of(*table, key) && !entry.is_of(TableId::new(16), key));
                 let longer = [&key[..], &[0]].concat();
                 assert!(!entry.is_of(*table, &longer) && !longer.is_empty());
                 assert!(key.is_empty() || !entry.is_of(*table, &key[1..]));
             }
-            let words: usize = values.entries(end).map(|(_, entry)| entry.words()).sum();
+            let words: usize = values.entries(end).map(|entry| entry.words()).sum();
             assert_eq!(end.bytes(), 8 * words);
             if round > 0 {
                 values.shrink();
