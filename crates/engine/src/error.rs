@@ -38,6 +38,9 @@ pub enum Error {
     LockTimeout {
         /// The transaction that waited.
         txn: TxnId,
+        /// Whether the limit is zero, and the lock is that of another transaction that the calling
+        /// thread has open. Then [`crate::Db::run`] does not run it again.
+        of_own_thread: bool,
     },
     /// An earlier error left the transaction in a state that allows only [`crate::Txn::abort`] or
     /// dropping it.
@@ -458,6 +461,6 @@ impl Error {
 
     /// Returns whether a thread waited for itself alone.
     pub(crate) fn is_of_own_thread(&self) -> bool {
-        matches!(self, Self::Deadlock { of_own_thread: true, .. })
+        matches!(self, Self::Deadlock { of_own_thread: true, .. } | Self::LockTimeout { of_own_thread: true, .. })
     }
 }

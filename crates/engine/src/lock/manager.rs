@@ -98,6 +98,12 @@ pub(crate) enum LockError {
     /// The lock was not granted within the limit.
     #[error("the lock was not granted within the wait limit")]
     Timeout,
+    /// The lock was not free, and the transaction does not wait.
+    #[error("the lock was not free")]
+    Refused {
+        /// Whether another transaction of the same thread holds it.
+        by_own_thread: bool,
+    },
     /// The manager was closed, and the lock was not free.
     #[error("the lock manager is closed")]
     Closed,
@@ -224,7 +230,10 @@ impl LockManager {
             let limit = txn.wait_limit().unwrap_or(self.wait_limit);
             if limit == Some(Duration::ZERO) {
                 self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
-                return Err(LockError::Timeout);
+                let holders = bucket.holders_against(txn.txn(), id, mode);
+                drop(bucket);
+                let mut own = self.owners.carried(txn.txn()).into_iter();
+                return Err(LockError::Refused { by_own_thread: own.any(|own| holders.contains(&own.txn)) });
             }
             let (ticket, waiter) = txn.begin_wait();
             bucket.enqueue(id, Request { txn: txn.txn(), mode, held, ticket, waiter: Arc::clone(&waiter) });
@@ -302,7 +311,7 @@ impl LockManager {
         match result {
             Err(LockError::Deadlock { .. }) => counters.deadlocks.fetch_add(1, Ordering::Relaxed),
             Err(LockError::Timeout) => counters.timeouts.fetch_add(1, Ordering::Relaxed),
-            Ok(()) | Err(LockError::Closed) => 0,
+            Ok(()) | Err(LockError::Refused { .. } | LockError::Closed) => 0,
         };
         result
     }

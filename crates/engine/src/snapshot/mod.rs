@@ -355,7 +355,8 @@ impl Snapshot {
     fn unchanged_below(&self) -> Gsn {
         let find = || {
             let engine = self.engine();
-            // A transaction is retired before it leaves the table, so one of them shows it.
+            // A transaction whose commit the snapshot does not show is retired before it leaves the
+            // table, or was so by the thread that published its versions: one of them shows it.
             engine.versions.unchanged_below(self.gsn(), || engine.txns.least_first())
         };
         *self.0.unchanged_below.get_or_init(find)

@@ -116,7 +116,7 @@ impl Txn {
     /// // Errors name the transaction.
     /// reader.set_lock_wait_limit(Some(Duration::ZERO));
     /// let error = reader.get(&stock, b"bolts").unwrap_err();
-    /// assert!(matches!(error, Error::LockTimeout { txn } if txn == reader.id()));
+    /// assert!(matches!(error, Error::LockTimeout { txn, .. } if txn == reader.id()));
     /// # Ok(())
     /// # }
     /// ```
@@ -211,7 +211,8 @@ impl Txn {
             Ok(()) => Ok(()),
             Err(error) => {
                 let error_of_txn = engine.lock_error(context.locks.txn(), error);
-                self.waited_for_own_thread |= matches!(error, LockError::Deadlock { cycle: 0 | 1 });
+                self.waited_for_own_thread |=
+                    matches!(error, LockError::Deadlock { cycle: 0 | 1 } | LockError::Refused { by_own_thread: true });
                 Err(error_of_txn)
             }
         }

@@ -91,10 +91,11 @@ impl Kept {
         self.newer.entries.len() > self.newer.end().entries
     }
 
-    /// Returns the bytes of the running transaction's keys and values.
+    /// Returns the bytes that the running transaction's values take.
     #[inline]
-    pub(super) fn running_bytes(&self) -> usize {
-        self.newer.bytes.len() - self.newer.end().bytes
+    pub(super) fn running_size(&self) -> usize {
+        let End { bytes, entries } = self.newer.end();
+        self.newer.bytes.len() - bytes + (self.newer.entries.len() - entries) * size_of::<Entry>()
     }
 
     /// Returns the values of the running transaction, in their order.
@@ -134,7 +135,11 @@ impl Kept {
     /// Drops the values of all committed transactions.
     pub(super) fn drop_committed(&mut self) {
         self.older.clear();
+        self.needed_at = 0;
         let End { bytes, entries } = self.newer.end();
+        if entries == self.newer.entries.len() {
+            return self.newer.clear();
+        }
         self.newer.bytes.drain(..bytes);
         self.newer.entries.drain(..entries);
         self.newer.committed.clear();
@@ -189,7 +194,9 @@ impl Part {
     }
 
     fn clear(&mut self) {
-        if self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>() > REUSED {
+        let Self { bytes, entries, committed } = self;
+        let lists = entries.capacity() * size_of::<Entry>() + committed.capacity() * size_of::<Committed>();
+        if bytes.capacity() + lists > REUSED {
             *self = Self::default();
         }
         self.bytes.clear();
@@ -244,7 +251,7 @@ mod tests {
                     continue;
                 }
                 kept.commit(Gsn::new(txn), 2 * txn, Gsn::new(txn - 1));
-                assert_eq!((kept.running_bytes(), kept.has_running()), (0, false));
+                assert_eq!((kept.running_size(), kept.has_running()), (0, false));
                 let mut expected = (until + 1..=txn).filter(|txn| txn % 7 > 0 && txn % 11 > 0);
                 for (committed, found) in kept.committed_beyond(Gsn::new(until)) {
                     let txn = expected.next().expect("no transaction appears twice");

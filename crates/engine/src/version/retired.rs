@@ -96,7 +96,7 @@ pub(super) struct Stripe {
 impl Stripe {
     /// Returns whether it holds nothing that a commit may have to clear away.
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.is_clear()
+        self.queue.is_empty() && self.is_clear() && self.locked.is_empty()
     }
 
     /// Returns whether there is nothing to be cleared away now.
@@ -107,10 +107,9 @@ impl Stripe {
     /// Adds a transaction; returns what is to be done.
     pub(super) fn add(&mut self, retired: Retired) -> Chores {
         let is_clear = self.is_clear() && retired.cleanup.is_empty();
-        let (bytes, has_runs) = retired.published.as_ref().map_or((0, false), |it| (it.bytes, !it.runs.is_empty()));
-        self.uncompared += bytes;
+        let has_runs = retired.published.as_ref().is_some_and(|published| !published.runs.is_empty());
+        self.enter(retired);
         let is_large = self.uncompared > LIMIT_BYTES || has_runs;
-        self.queue.push_back(retired);
         let len = self.queue.len();
         let compare = is_large || len.is_multiple_of(LIMIT_EVERY);
         if compare {
@@ -121,6 +120,12 @@ impl Stripe {
             sweep: len >= SWEPT.max(2 * self.swept),
             compare,
         }
+    }
+
+    /// Adds a transaction; whatever is to be done is left to a later one.
+    pub(super) fn enter(&mut self, retired: Retired) {
+        self.uncompared += retired.published.as_ref().map_or(0, |published| published.bytes);
+        self.queue.push_back(retired);
     }
 
     /// Notes a commit that leaves nothing; returns what is to be done.

@@ -39,7 +39,7 @@ pub(crate) struct VersionStore {
     /// Whether all versions are published. Locked to open and to close snapshots.
     opening: Mutex<bool>,
     /// Those of the contexts that have versions, and of others.
-    contexts: Mutex<Vec<Arc<SpinLock<Versions>>>>,
+    pub(super) contexts: Mutex<Vec<Arc<SpinLock<Versions>>>>,
     /// A few stripes for each processor: with more, retired transactions would fill its cache.
     retired: Box<[CachePadded<Shard>]>,
     registry: Registry,
@@ -158,7 +158,7 @@ impl VersionStore {
             return;
         }
         let versions = &mut *txn.shared.get_or_insert_with(|| self.register()).lock();
-        let keeps = !is_deletion && versions.published.is_none() && versions.kept.running_bytes() < MOST_KEPT;
+        let keeps = !is_deletion && versions.published.is_none() && versions.kept.running_size() < MOST_KEPT;
         // A thread that opens a snapshot sees what is kept before it locks this, and what is pushed
         // later sees that snapshot.
         if keeps && !self.publishes.load(Ordering::Acquire) {
@@ -219,7 +219,7 @@ impl VersionStore {
         let Versions { kept, outcome, published, spare } = versions;
         published.get_or_insert_with(|| {
             let writer = spare.take().unwrap_or_default();
-            let published = self.publish_values(writer, *outcome, kept.running());
+            let published = self.publish_values(writer, std::mem::take(outcome), kept.running());
             kept.drop_running();
             published
         })
@@ -233,7 +233,7 @@ impl VersionStore {
             let outcome = Outcome::Committed(txn.at, txn.turn);
             let published = Some(self.publish_values(Arc::default(), outcome, values));
             let cleanup = Cleanup { at: txn.at, first: txn.first, ghosts: Vec::new(), has_frees: false };
-            self.own_shard().fill(|stripe| stripe.add(Retired { published, cleanup }));
+            self.own_shard().fill(|stripe| stripe.enter(Retired { published, cleanup }));
         }
         versions.kept.drop_committed();
     }
@@ -405,7 +405,7 @@ impl VersionStore {
     /// Keeps ghosts for another time that other transactions have locks on, unless there are many
     /// already.
     pub(crate) fn postpone_locked(&self, ghosts: impl IntoIterator<Item = Ghost>) {
-        self.own_shard().stripe.lock().postpone_locked(ghosts);
+        self.own_shard().fill(|stripe| stripe.postpone_locked(ghosts));
     }
 
     /// Notes that there are more deferred frees to be carried out.

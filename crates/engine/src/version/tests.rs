@@ -390,6 +390,72 @@ fn what_transactions_keep_is_published_when_a_snapshot_is_opened() {
     assert_eq!(store.bytes(), 0);
 }
 
+/// A snapshot was opened while a commit record was inserted: the next transaction of the context
+/// was taken for one that commits, and readers of what it had changed waited until it ended.
+#[test]
+fn a_context_that_was_published_while_it_committed_begins_anew() {
+    for aborts in [false, true] {
+        let (store, _) = store();
+        let mut txn = TxnVersions::default();
+        store.push(&mut txn, TABLE, b"a", value(b"zero"), false);
+        store.begin_commit(&txn);
+        let snapshot = store.open();
+        assert_eq!(seen(&store, b"a", 0).0, Version::Unsettled);
+        let at = store.commit(&mut txn, Gsn::new(10), Gsn::new(10));
+        store.retire(&mut txn, Cleanup { at, first: at, ghosts: Vec::new(), has_frees: false });
+        if aborts {
+            store.push(&mut txn, TABLE, b"a", value(b"one"), false);
+            store.abort(&txn);
+        }
+        store.push(&mut txn, TABLE, b"a", value(b"one"), false);
+        assert_eq!(seen(&store, b"a", 0), (PLAIN, b"zero".to_vec()));
+        assert_eq!(seen(&store, b"a", 10), (PLAIN, b"one".to_vec()));
+        store.close(&snapshot);
+    }
+}
+
+/// What a snapshot needs of contexts that are gone stays, and says where its transactions began.
+#[test]
+fn what_contexts_have_kept_stays_when_they_are_gone() {
+    let (store, horizon) = store();
+    horizon.store(50, Ordering::SeqCst);
+    for at in 1..=1000_u64 {
+        change(&store, &at.to_le_bytes(), value(b"before"), at);
+    }
+    let mut long = TxnVersions::default();
+    store.push(&mut long, TABLE, b"long", value(b"before"), false);
+    store.begin_commit(&long);
+    store.commit(&mut long, Gsn::new(1001), Gsn::new(45));
+    let snapshot = store.open();
+    assert_eq!(store.unchanged_below(snapshot.at(), || None), Gsn::new(45));
+    for at in 1..=1000_u64 {
+        let expected = if at <= 50 { (Version::Current, vec![]) } else { (PLAIN, b"before".to_vec()) };
+        assert_eq!(seen(&store, &at.to_le_bytes(), 50), expected, "{at}");
+    }
+    store.close(&snapshot);
+    horizon.store(1001, Ordering::SeqCst);
+    store.collect_all();
+    assert_eq!(store.bytes(), 0);
+    (1001..1200_u64).for_each(|at| change(&store, &at.to_le_bytes(), value(b"before"), 1001));
+    assert!(store.contexts.lock().len() < 128, "contexts that nobody needs are forgotten");
+}
+
+/// A locked ghost waits for later commits of its stripe, whatever these change.
+#[test]
+fn locked_ghosts_are_tried_again_by_commits_that_delete_nothing() {
+    let (store, _) = store();
+    store.postpone_locked([ghost_of(b"a")]);
+    let mut txn = TxnVersions::default();
+    let is_time = (1..100_u64).any(|at| {
+        store.push(&mut txn, TABLE, b"b", value(b"v"), false);
+        store.begin_commit(&txn);
+        let at = store.commit(&mut txn, Gsn::new(at), Gsn::new(at));
+        store.retire(&mut txn, Cleanup { at, first: at, ghosts: Vec::new(), has_frees: false })
+    });
+    assert!(is_time);
+    assert_eq!(store.collect(9).ghosts, [ghost_of(b"a")]);
+}
+
 fn deleted<'a>(records: &[(&'a [u8], &'a [u8])]) -> Vec<Deleted<'a>> {
     records.iter().map(|&(key, value)| Deleted { key, value, flags: SlotFlags::NONE }).collect()
 }

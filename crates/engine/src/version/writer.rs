@@ -29,7 +29,8 @@ pub(super) enum Outcome {
     Aborted,
 }
 
-/// A writing transaction. Only the transaction itself sets its outcome.
+/// A writing transaction. Only the transaction itself sets its outcome, once its versions are
+/// published.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     /// The position of the commit above the tag.

@@ -106,6 +106,42 @@ fn a_transaction_within_another_one_gets_a_deadlock() {
     });
 }
 
+/// A transaction that does not wait, and was refused a lock of its own thread, was run again for
+/// ever.
+#[test]
+fn a_transaction_that_does_not_wait_is_refused_what_its_thread_holds() {
+    ends(|| {
+        let (_home, db, table) = open();
+        let is_refused = |result| matches!(result, Err(Error::LockTimeout { of_own_thread: true, .. }));
+        let change = || {
+            db.run(|txn| {
+                txn.set_lock_wait_limit(Some(Duration::ZERO));
+                txn.put(&table, b"key", b"2")
+            })
+        };
+        let mut first = db.begin();
+        first.put(&table, b"key", b"1").unwrap();
+        assert!(is_refused(change()));
+        first.commit().unwrap();
+        change().unwrap();
+        let nested = db.run(|outer| {
+            outer.put(&table, b"key", b"1")?;
+            change()
+        });
+        assert!(is_refused(nested));
+        // What another thread holds is free in the end.
+        let mut first = db.begin();
+        first.put(&table, b"key", b"3").unwrap();
+        thread::scope(|scope| {
+            let other = scope.spawn(change);
+            thread::sleep(Duration::from_millis(20));
+            first.commit().unwrap();
+            other.join().unwrap().unwrap();
+        });
+        assert_eq!(db.run(|txn| txn.get(&table, b"key")).unwrap().as_deref(), Some(&b"2"[..]));
+    });
+}
+
 /// Two threads, each with a transaction within another one that waits for the other thread's outer
 /// one: one of the outer ones is rolled back and run again.
 #[test]
