@@ -338,8 +338,8 @@ pub struct Options {
     /// become dirty.
     pub dirty_pages: Option<usize>,
     /// Keeps the values from before recent changes in memory, for [`crate::Db::snapshot`] (default
-    /// no). While no snapshot is open, it takes up to a tenth of the throughput of transactions
-    /// that change one record, and nothing measurable of larger ones.
+    /// no). While no snapshot is open, it takes a few hundredths of the throughput of short
+    /// transactions.
     pub snapshots: bool,
     /// The most memory for these values, in bytes; `None` (default) is half of
     /// [`Options::pool_bytes`]. If the snapshots that are open need more than seven eighths of it,
