@@ -142,7 +142,7 @@ impl Engine {
         match error {
             LockError::Deadlock { cycle } => Error::Deadlock { txn, of_own_thread: cycle == 1 },
             LockError::Timeout => Error::LockTimeout { txn, of_own_thread: false },
-            LockError::Refused { by_own_thread } => Error::LockTimeout { txn, of_own_thread: by_own_thread },
+            LockError::Refused { of_own_thread } => Error::LockTimeout { txn, of_own_thread },
             LockError::Closed => self.health.check().err().unwrap_or(Error::Closed),
         }
     }

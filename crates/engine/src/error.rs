@@ -38,8 +38,10 @@ pub enum Error {
     LockTimeout {
         /// The transaction that waited.
         txn: TxnId,
-        /// Whether the limit is zero, and the lock is that of another transaction that the calling
-        /// thread has open. Then [`crate::Db::run`] does not run it again.
+        /// Whether the limit is zero, and the calling thread has another transaction open: the lock
+        /// may be that one's, or may become free only after that one has ended. Then
+        /// [`crate::Db::run`] does not run it again. [`Error::Deadlock`] says which transactions
+        /// count as open in a thread.
         of_own_thread: bool,
     },
     /// An earlier error left the transaction in a state that allows only [`crate::Txn::abort`] or
@@ -438,8 +440,10 @@ impl Error {
         }
     }
 
-    /// Returns whether [`crate::Db::run`] runs the transaction again: it can succeed then, without
-    /// anything done in between.
+    /// Returns whether the transaction can succeed when it is run again, without anything done in
+    /// between but that the transactions that it conflicts with end. [`crate::Db::run`] runs it
+    /// again then, unless the error is `of_own_thread`: the calling thread itself must end another
+    /// transaction first.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {

@@ -37,8 +37,9 @@
 //! ```
 //!
 //! A loop around [`Db::begin`] that runs a transaction again if [`Error::is_retryable`] returns
-//! true makes progress, too. But each of its attempts is a new, young transaction, so one thread
-//! may wait for a long time while other threads proceed.
+//! true makes progress, too, in a thread that has no other transaction open. But each of its
+//! attempts is a new, young transaction, so one thread may wait for a long time while other threads
+//! proceed.
 //!
 //! An asynchronous program uses [`Db::run_async`], which holds no lock while the task is suspended.
 //! A wait for a lock ends after [`Options::lock_wait_limit`] with [`Error::LockTimeout`], and

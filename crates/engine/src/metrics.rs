@@ -70,8 +70,8 @@ pub struct Metrics {
     /// ([`crate::Options::version_bytes`]).
     pub snapshots_too_old: u64,
     /// Bytes of memory that versions for snapshots take at this moment. What transactions keep to
-    /// themselves while no snapshot is open, some 16 KiB each at most until their commits are
-    /// hardened, is not counted.
+    /// themselves while no snapshot is open is not counted: at most some 16 KiB for each commit
+    /// that is not hardened, and some tens of KiB for each thread.
     pub version_bytes: u64,
     /// The work that recovery did when the database was opened.
     pub recovery: RecoveryReport,

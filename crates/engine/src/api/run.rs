@@ -55,10 +55,10 @@ impl Db {
     /// deadlock the youngest is the victim. Between attempts there is a pause of a random length,
     /// at most 20 microseconds at first and 5 milliseconds later. There is no limit on the number
     /// of attempts. Only a transaction that waits for another transaction that the calling thread
-    /// itself has open gets [`Error::Deadlock`](crate::Error::Deadlock) at once, or
-    /// [`Error::LockTimeout`](crate::Error::LockTimeout) if it [does not
-    /// wait](Txn::set_lock_wait_limit). So does a transaction whose `work` runs another one that
-    /// waits for it.
+    /// itself has open gets [`Error::Deadlock`](crate::Error::Deadlock) at once. So does a
+    /// transaction whose `work` runs another one that waits for it. A transaction that [does not
+    /// wait](Txn::set_lock_wait_limit) gets [`Error::LockTimeout`](crate::Error::LockTimeout) at
+    /// once if the calling thread has another transaction open, which may be the reason.
     ///
     /// To undo its changes for a reason of its own, `work` can [roll back](Txn::rollback_to) to a
     /// savepoint that it made at its beginning, and return normally. If `work` panics, the

@@ -291,7 +291,8 @@ impl<'db> TableChanges<'db> {
     /// # Errors
     /// [`Error::TableInUse`] if one of these transactions is known to be open in the calling
     /// thread, which would wait for itself: a transaction counts as open in the thread that used it
-    /// last. [`Error::Deadlock`] if one of them waits for a lock that the calling thread holds.
+    /// last. [`Error::Deadlock`] if one of them waits for a lock that the calling thread holds;
+    /// [`Error::LockTimeout`] instead of both if [`crate::Options::lock_wait_limit`] is zero.
     /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of a write.
     pub fn drop(&mut self, name: &str) -> Result<()> {
         self.remove(name).map(drop)

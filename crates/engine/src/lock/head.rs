@@ -270,8 +270,9 @@ impl Head {
         let waits = |request: &Request| request.txn == txn && request.ticket == ticket;
         let Some(position) = self.queue.iter().position(waits) else { return false };
         let request = &self.queue[position];
-        blockers.extend(self.holders_against(txn, request.mode));
         let conflicts = request.mode.conflicts();
+        let holders = self.iter().filter(|holder| holder.txn != txn && conflicts.intersects(holder.mode.set()));
+        blockers.extend(holders.map(|holder| holder.txn));
         if request.held.is_none() {
             let ahead = self.queue[..position]
                 .iter()
@@ -279,11 +280,5 @@ impl Head {
             blockers.extend(ahead.map(|ahead| ahead.txn));
         }
         true
-    }
-
-    /// Returns the other transactions that hold the lock in a mode that conflicts with `mode`.
-    pub(super) fn holders_against(&self, txn: TxnId, mode: LockMode) -> impl Iterator<Item = TxnId> {
-        let holders = self.iter().filter(move |holder| holder.txn != txn);
-        holders.filter(move |holder| mode.conflicts().intersects(holder.mode.set())).map(|holder| holder.txn)
     }
 }

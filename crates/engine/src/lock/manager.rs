@@ -101,8 +101,9 @@ pub(crate) enum LockError {
     /// The lock was not free, and the transaction does not wait.
     #[error("the lock was not free")]
     Refused {
-        /// Whether another transaction of the same thread holds it.
-        by_own_thread: bool,
+        /// Whether the calling thread has another transaction open: the lock may be that one's, or
+        /// wait for it.
+        of_own_thread: bool,
     },
     /// The manager was closed, and the lock was not free.
     #[error("the lock manager is closed")]
@@ -230,10 +231,8 @@ impl LockManager {
             let limit = txn.wait_limit().unwrap_or(self.wait_limit);
             if limit == Some(Duration::ZERO) {
                 self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
-                let holders = bucket.holders_against(txn.txn(), id, mode);
                 drop(bucket);
-                let mut own = self.owners.carried(txn.txn()).into_iter();
-                return Err(LockError::Refused { by_own_thread: own.any(|own| holders.contains(&own.txn)) });
+                return Err(LockError::Refused { of_own_thread: !self.owners.carried(txn.txn()).is_empty() });
             }
             let (ticket, waiter) = txn.begin_wait();
             bucket.enqueue(id, Request { txn: txn.txn(), mode, held, ticket, waiter: Arc::clone(&waiter) });

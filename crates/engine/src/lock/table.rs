@@ -298,14 +298,6 @@ impl Bucket {
         blockers.clear();
         self.head(id).is_some_and(|(heads, at)| heads.all[at].blockers(txn, ticket, blockers))
     }
-
-    /// Returns the holders for which `txn` was refused the lock in `mode`.
-    pub(super) fn holders_against(&mut self, txn: TxnId, id: LockId, mode: LockMode) -> Vec<TxnId> {
-        if let Some(lone) = self.find_lone(id).and_then(|at| self.lone[at]) {
-            return vec![lone.holder.get().txn];
-        }
-        self.head(id).map_or(Vec::new(), |(heads, at)| heads.all[at].holders_against(txn, mode).collect())
-    }
 }
 
 #[cfg(all(test, not(duramen_loom)))]

@@ -127,7 +127,8 @@ impl Txn {
     /// Limits how long each later operation of this transaction waits for a lock, instead of
     /// [`crate::Options::lock_wait_limit`]. With `Some(Duration::ZERO)` operations do not wait at
     /// all (`NOWAIT`); `None` is no limit. An operation that reaches the limit returns
-    /// [`Error::LockTimeout`].
+    /// [`Error::LockTimeout`]. [`crate::Db::run`] runs the transaction again then, but not if it
+    /// does not wait at all and the calling thread has another transaction open.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -212,7 +213,7 @@ impl Txn {
             Err(error) => {
                 let error_of_txn = engine.lock_error(context.locks.txn(), error);
                 self.waited_for_own_thread |=
-                    matches!(error, LockError::Deadlock { cycle: 0 | 1 } | LockError::Refused { by_own_thread: true });
+                    matches!(error, LockError::Deadlock { cycle: 0 | 1 } | LockError::Refused { of_own_thread: true });
                 Err(error_of_txn)
             }
         }

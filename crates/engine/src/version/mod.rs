@@ -89,8 +89,8 @@
 //! each read. One thread at a time does this, while the others commit.
 //!
 //! # Order of locks
-//! Page latch → buffer → stripe → bucket → runs or registry; opening of snapshots → buffer; keeping
-//! the limit → stripe. Readers hold no latch.
+//! Page latch → list of contexts → buffer → stripe → bucket → runs or registry; opening of
+//! snapshots → buffer; keeping the limit → stripe. Readers hold no latch.
 
 mod buckets;
 mod kept;

@@ -122,7 +122,25 @@ fn a_transaction_that_does_not_wait_is_refused_what_its_thread_holds() {
         let mut first = db.begin();
         first.put(&table, b"key", b"1").unwrap();
         assert!(is_refused(change()));
-        first.commit().unwrap();
+        // Another thread waits for this one's transaction, and the refused one for that thread's.
+        thread::scope(|scope| {
+            let (ready, is_ready) = mpsc::channel();
+            let (db, table) = (&db, &table);
+            let other = scope.spawn(move || {
+                let mut other = db.begin();
+                other.put(table, b"another", b"1").unwrap();
+                ready.send(()).unwrap();
+                other.put(table, b"key", b"3").unwrap();
+                other.commit().unwrap();
+            });
+            is_ready.recv().unwrap();
+            assert!(is_refused(db.run(|txn| {
+                txn.set_lock_wait_limit(Some(Duration::ZERO));
+                txn.put(table, b"another", b"2")
+            })));
+            first.commit().unwrap();
+            other.join().unwrap();
+        });
         change().unwrap();
         let nested = db.run(|outer| {
             outer.put(&table, b"key", b"1")?;
