@@ -463,7 +463,7 @@ impl Error {
         matches!(self, Self::Deadlock { .. } | Self::LockTimeout { .. })
     }
 
-    /// Returns whether a thread waited for itself alone.
+    /// Returns whether the calling thread must end another transaction of its own first.
     pub(crate) fn is_of_own_thread(&self) -> bool {
         matches!(self, Self::Deadlock { of_own_thread: true, .. } | Self::LockTimeout { of_own_thread: true, .. })
     }
