@@ -36,6 +36,7 @@ pub struct MemoryDisk {
     is_locked: Arc<AtomicBool>,
     names: Arc<Mutex<Names>>,
     counters: Arc<Counters>,
+    keeps_content: bool,
 }
 
 /// The differences from the directory.
@@ -73,7 +74,14 @@ impl fmt::Debug for Contents {
 impl MemoryDisk {
     /// Makes an empty disk.
     pub fn empty() -> Self {
-        Self { home: None, is_locked: Arc::default(), names: Arc::default(), counters: Arc::default() }
+        let (is_locked, names, counters) = (Arc::default(), Arc::default(), Arc::default());
+        Self { home: None, is_locked, names, counters, keeps_content: true }
+    }
+
+    /// Makes an empty disk whose files have lengths and no content, for measurements: what was
+    /// written is read as zeros.
+    pub fn without_content() -> Self {
+        Self { keeps_content: false, ..Self::empty() }
     }
 
     /// Makes a disk with the files of the directory `path`, which must exist.
@@ -182,7 +190,8 @@ impl Disk for MemoryDisk {
         drop(names);
         let origin = node.origin.as_ref().map(fs::File::open).transpose();
         let origin = origin.map_err(|error| self.fail("open", name, &error))?;
-        Ok(Arc::new(MemoryFile { node, origin, path: self.path(name), counters: Arc::clone(&self.counters) }))
+        let (path, counters) = (self.path(name), Arc::clone(&self.counters));
+        Ok(Arc::new(MemoryFile { node, origin, path, counters, keeps_content: self.keeps_content }))
     }
 
     fn forgets(&self) -> bool {
@@ -333,6 +342,7 @@ struct MemoryFile {
     origin: Option<fs::File>,
     path: PathBuf,
     counters: Arc<Counters>,
+    keeps_content: bool,
 }
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -340,7 +350,8 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 impl MemoryFile {
     fn write(&self, bytes: &[u8], offset: u64) {
         let mut contents = self.node.contents.lock();
-        for (at, block) in (offset..).step_by(BLOCK_SIZE).zip(bytes.chunks_exact(BLOCK_SIZE)) {
+        let kept = if self.keeps_content { bytes } else { &[] };
+        for (at, block) in (offset..).step_by(BLOCK_SIZE).zip(kept.chunks_exact(BLOCK_SIZE)) {
             contents.blocks.insert(at, block.into());
         }
         contents.len = contents.len.max(offset + bytes.len() as u64);

@@ -399,3 +399,15 @@ fn a_directory_that_is_only_read_stays_as_it_is() {
     }
     assert_eq!((real.list("").unwrap(), real.list("log").unwrap().len()), (vec!["data".into(), "old".into()], 1));
 }
+
+#[test]
+fn a_disk_without_content_has_lengths_and_zeros() {
+    let disk = MemoryDisk::without_content();
+    let file = create(&disk, "data");
+    file.allocate(2 * BLOCK).unwrap();
+    file.write_durable(&[&pattern(2, 1)], BLOCK).unwrap();
+    let again = disk.open("data", OpenMode::Existing).unwrap();
+    assert_eq!(again.len().unwrap(), 3 * BLOCK);
+    assert!(read(&*again, 3, 0).iter().all(|byte| *byte == 0));
+    assert_eq!(disk.counters().written_bytes, 2 * BLOCK);
+}

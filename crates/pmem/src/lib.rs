@@ -79,6 +79,7 @@ pub use drain::{DrainBy, Drained, can_drain, drain_processors};
 pub use error::{PmemError, Result};
 pub use guarantee::{Guarantee, Survive};
 pub use image::Images;
+pub use mapping::Mapping;
 pub use mode::Mode;
 pub use numa::{Placed, Placement};
 pub use options::{RegionOptions, Source};

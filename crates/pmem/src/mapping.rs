@@ -1,6 +1,6 @@
 //! Mapping files and memory into the address space.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -15,37 +15,53 @@ use crate::error::{PmemError, Result};
 use crate::guarantee::{Finding, Guarantee};
 use crate::mode::Mode;
 
-/// Mapped memory. With a ring, the ring's part is mapped twice in a row.
+/// Mapped memory. With a ring, the ring's part is mapped twice in a row. Dropping it unmaps it.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     base: NonNull<u8>,
     /// Bytes of memory.
     len: usize,
     /// The memory from this offset on is mapped again after the end.
     ring_from: usize,
-    /// Holds the lock on the file.
-    file: OwnedFd,
+    /// Holds the lock on the file; memory of this process has none.
+    file: Option<OwnedFd>,
     process: Process,
 }
 
-// SAFETY: a mapping is plain memory; `Region` controls the accesses to it.
+// SAFETY: a mapping is plain memory; its owner controls the accesses to it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps memory of this process.
+    /// Maps `len` bytes of ordinary memory, a multiple of the system's page size, twice in a row.
+    /// The system shows them under `name`, and provides the pages as they are first written.
+    ///
+    /// # Errors
+    /// [`PmemError::System`].
+    pub fn twice(name: &CStr, len: usize) -> Result<Self> {
+        Self::memory(name, len, 0, 0)
+    }
+
+    /// Maps memory of this process for a region, and has the system provide it at once.
     pub(crate) fn anonymous(len: usize, ring_from: usize) -> Result<Self> {
+        Self::memory(c"duramen-region", len, ring_from, libc::MAP_POPULATE)
+    }
+
+    fn memory(name: &CStr, len: usize, ring_from: usize, populate: libc::c_int) -> Result<Self> {
         const LOCATION: &str = "anonymous memory";
         // SAFETY: the name is a C string; the result is checked.
-        let memory = unsafe { libc::memfd_create(c"duramen-region".as_ptr(), libc::MFD_CLOEXEC) };
+        let memory = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
         if memory < 0 {
             return Err(PmemError::system("create", LOCATION));
         }
         // SAFETY: the descriptor is new, and nothing else owns it.
         let memory = unsafe { OwnedFd::from_raw_fd(memory) };
         set_len(&memory, len, LOCATION)?;
-        Self::map(memory, len, ring_from, libc::MAP_SHARED | libc::MAP_POPULATE, LOCATION)
+        let mut mapping = Self::map(memory, len, ring_from, libc::MAP_SHARED | populate, LOCATION)?;
+        // Mappings outlive the descriptor.
+        mapping.file = None;
+        Ok(mapping)
     }
 
     /// Maps a file or a device.
@@ -104,7 +120,7 @@ impl Mapping {
         let fd = file.as_raw_fd();
         // From here on the drop of the mapping unmaps the whole reservation, also when one of the
         // mappings fails.
-        let mapping = Self { base, len, ring_from, file, process: Process::current() };
+        let mapping = Self { base, len, ring_from, file: Some(file), process: Process::current() };
         for (at, from, bytes) in [(0, 0, len), (len, ring_from, len - ring_from)] {
             if bytes == 0 {
                 continue;
@@ -127,6 +143,11 @@ impl Mapping {
             cost::map(mapping.at(ring_from), len - ring_from, 2);
         }
         Ok(mapping)
+    }
+
+    /// Returns the address of the first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.base
     }
 
     /// Returns the number of bytes of memory.
@@ -159,10 +180,12 @@ impl Drop for Mapping {
         if self.ring_from > 0 {
             cost::unmap(self.at(self.ring_from));
         }
-        if self.process.is_current() {
+        if let Some(file) = &self.file
+            && self.process.is_current()
+        {
             // A forked child shares the open file, and would keep the lock.
             // SAFETY: plain system call on a descriptor we own.
-            unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
+            unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
         }
         // SAFETY: this is the reservation of `map`, and the borrow rules say that no slice of it is
         // left.

@@ -288,6 +288,7 @@ impl Region {
     /// # Safety
     /// No other thread reads or writes the range, under either of its addresses, while the slice
     /// lives.
+    #[inline]
     #[allow(clippy::mut_from_ref, reason = "the contract makes the range exclusive")]
     pub unsafe fn bytes_mut(&self, at: u64, len: usize) -> &mut [u8] {
         let range = self.range(at, len);

@@ -159,7 +159,7 @@ fn compare(wal: &Log, progress: &[Progress]) -> Result<Vec<Progress>, String> {
 /// Reads the hardened log and checks each record; gives the number of each thread's records.
 fn read(wal: &Log, threads: usize) -> Result<Vec<u64>, String> {
     let mut counts = vec![0; threads];
-    let mut scanner = wal.scan(&[wal.extents()[0].start]);
+    let mut scanner = wal.scan(LogId::ZERO, wal.extents()[0].start);
     let mut position = FIRST_LSN;
     while let Some(record) = scanner.next().map_err(|error| format!("the hardened records cannot be read: {error}"))? {
         if (record.lsn, record.gsn) != (position, Gsn::new(position.get())) {

@@ -171,7 +171,7 @@ bugs! {
         PendingUnseen,
         /// A task queues for a position without checking whether it has become durable meanwhile.
         QueuedUnseen,
-        /// The notifier is not woken when a flush has news for it.
+        /// The notifier is not woken when a flush or a round has news for it.
         NotifierNotWoken,
         /// Early lock release comes before the commit record is in the log.
         LocksReleasedBeforeCommit,

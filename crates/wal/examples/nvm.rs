@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let record = NewRecord { kind: 1, flags: 0, txn, page, prev, after: Gsn::ZERO, payload: b"an event" };
     let inserted = wal.insert(LogId::ZERO, record);
     wal.wait_hardened(inserted.gsn, None)?; // without a system call
-    let mut scanner = wal.scan(&[FIRST_LSN]);
+    let mut scanner = wal.scan(LogId::ZERO, FIRST_LSN);
     while let Some(record) = scanner.next()? {
         println!("{}: {}", record.lsn, String::from_utf8_lossy(record.payload));
     }

@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let wal = Log::open(&disk, &options, IDENTITY, None)?;
     let mut events = BTreeMap::new();
-    let mut scanner = wal.scan(&[wal.extents()[0].start]);
+    let mut scanner = wal.scan(LogId::ZERO, wal.extents()[0].start);
     let mut last = None;
     while let Some(record) = scanner.next()? {
         *events.entry(record.txn.get()).or_insert(0) += 1;

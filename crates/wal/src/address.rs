@@ -2,8 +2,7 @@
 
 use duramen_types::{Gsn, LogAddress, LogId, Lsn};
 
-/// LSN of the first record of every log. No record has LSN (or GSN) zero, which means "never
-/// logged".
+/// LSN of the first record of every log. LSN (or GSN) zero means "never logged".
 pub const FIRST_LSN: Lsn = Lsn::new(4096);
 
 /// The address of an inserted record.
@@ -15,8 +14,7 @@ pub struct Inserted {
     pub lsn: Lsn,
     /// Where the record ends.
     pub end: Lsn,
-    /// The record's position in the global order. The page that the record changes is stamped with
-    /// it.
+    /// The record's position in the global order, with which the page that it changes is stamped.
     pub gsn: Gsn,
 }
 

@@ -6,8 +6,7 @@ use duramen_types::{LogId, Lsn};
 /// Why the log could not do what the caller requested.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WalError {
-    /// The disk refused an operation. A failed write or sync of log data is reported as
-    /// [`WalError::Failed`] instead.
+    /// The disk refused an operation other than a write or sync of log data ([`WalError::Failed`]).
     #[error("{0}")]
     Disk(#[from] DiskError),
 
@@ -91,8 +90,7 @@ pub enum WalError {
         error: duramen_pmem::PmemError,
     },
 
-    /// The ring in persistent memory is damaged, or is not the ring that this log needs, or does
-    /// not belong to this log.
+    /// The ring in persistent memory is damaged, or is not the one that this log needs.
     #[error("the ring in `{location}` cannot be used: {reason}")]
     WrongRing {
         /// Where it is.
@@ -113,9 +111,8 @@ pub enum WalError {
         number: u64,
     },
 
-    /// A copy of several logs was combined with a backup or an archive that is newer than the copy.
-    /// After a crash the logs may have been cut and continued differently, so the pieces may not
-    /// belong together.
+    /// A copy of several logs was combined with a newer backup or archive. After a crash the logs
+    /// may have been cut and continued differently, so the pieces may not belong together.
     #[error(
         "the logs in `{location}` are older than segment {segment:016x} of {log} in the {than}, and may have continued \
          differently since then; supply the latest logs, or omit them"
@@ -185,8 +182,7 @@ pub enum WalError {
         error: Box<WalError>,
     },
 
-    /// A write or sync of the log failed earlier. What reached the device is unknown, so nothing
-    /// more is hardened.
+    /// A write or sync of the log failed. What reached the device is unknown, so the log stopped.
     #[error(
         "the log stopped after a failure ({first}); close it and open it again, which recovers every hardened record"
     )]
@@ -200,8 +196,8 @@ pub enum WalError {
 pub type Result<T> = std::result::Result<T, WalError>;
 
 impl WalError {
-    /// Returns whether nothing has failed and the same call can succeed later: the process may have
-    /// reached its limit of open files for the moment.
+    /// Returns whether nothing has failed and the same call can succeed later: too many files are
+    /// open at present.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Disk(error) => error.is_passing(),
@@ -210,8 +206,17 @@ impl WalError {
         }
     }
 
-    /// Returns the error with `log` named, if that is not the first log. An error that names no
-    /// address stays unchanged.
+    /// Returns the error that `option` cannot have its value; `reason` states what is allowed.
+    pub(crate) fn invalid(option: &'static str, reason: impl Into<String>) -> Self {
+        Self::InvalidOption { option, reason: reason.into() }
+    }
+
+    /// Returns the error that the system does not let the log do `what`, a verb phrase.
+    pub(crate) fn system(what: impl Into<String>, reason: impl ToString) -> Self {
+        Self::System { what: what.into(), reason: reason.to_string() }
+    }
+
+    /// Returns the error with `log` named, if it has an address and that is not the first log.
     pub(crate) fn in_log(self, log: LogId) -> Self {
         match self {
             Self::Corrupt { .. } | Self::MissingSegment { .. } | Self::OutOfRange { .. } if !log.is_zero() => {

@@ -3,11 +3,10 @@
 //!
 //! # Use
 //! [`Log::insert`] copies a record into a buffer in memory and returns its address.
-//! [`Log::wait_hardened`] blocks until the record is durable. [`Log::harden`] only requests this
-//! and returns a [`Hardened`] that the caller can wait for or await. [`Log::scan`] and
-//! [`Log::read`] read durable records. [`Log::recycle_below`] gives up the beginning of the log.
-//! [`LogReader`] reads a log that no process has open, without changing it. The log does not
-//! interpret its records.
+//! [`Log::wait_hardened`] blocks until the record is durable; [`Log::harden`] only requests this
+//! and returns a [`Hardened`] to wait for or await. [`Log::scan`] and [`Log::read_back`] read
+//! durable records. [`Log::recycle_below`] gives up the beginning of the log. [`LogReader`] reads a
+//! closed log without changing it. The log does not interpret its records.
 //!
 //! # Addresses
 //! A log sequence number ([`Lsn`]) is a byte offset in an endless stream that starts at
@@ -18,33 +17,30 @@
 //! # Bytes
 //! Records follow each other in the stream without gaps. `format/header.rs` and `format/record.rs`
 //! define their format and the rule that makes a record valid: plausible lengths, and a checksum
-//! seeded with the record's LSN and the identity of the log. The stream is cut into segment files,
-//! `log/<number>.log`; `format/segment.rs` defines their format. A reader starts at a known record,
-//! or at the log's start, which is the highest start named in any segment's header. It reads on
-//! until a record is not valid: there the log ends.
+//! seeded with its LSN and the identity of the log. The stream is cut into segment files,
+//! `log/<number>.log` (`format/segment.rs`). A reader starts at a known record, or at the log's
+//! start, the highest start named in any segment's header, and reads on until a record is not
+//! valid: there the log ends.
 //!
 //! # Parts
 //! | folder | what it is |
 //! |---|---|
 //! | `format` | bytes on disk: records, headers of segment files |
 //! | `buffer` | memory of the log's tail: ring, positions, insertion lock, clocks and epochs of several logs |
-//! | `insert` | the insertion designs, one file each, and what they share |
+//! | `insert` | the insertion designs, and what they share |
 //! | `segments` | segment files: making, reading, recovering, recycling and archiving them |
 //! | `group_commit` | the policy, the queue of committers, its wake-up protocol |
 //! | `device` | makes records durable: flushes to segments, or a ring in persistent memory |
-//! | `stream` | one stream of records: shared state, background threads, requests to harden it |
+//! | `stream` | one stream of records: shared state, background threads |
 //! | `several` | the log: one stream, or several as one |
 //!
-//! `measure` measures insertion without a device, beside plain copying, and beside copying with one
-//! addition to a word that all threads share: a lower bound for any design that shares a buffer.
-//! `examples/standalone.rs` shows the log alone, `examples/nvm.rs` with its end in persistent
-//! memory.
+//! `measure` measures the insertion designs with nothing behind the buffer. `examples/nvm.rs` shows
+//! a log with its end in persistent memory.
 //!
 //! # Persistent memory
 //! With [`LogDevice::Nvm`] the buffer itself is durable: a commit is a fence and a read of
-//! positions. The words "durable" and "flushed" in the rest of this page then refer to the
-//! segments, which are written when the buffer fills up. `device/nvm/ring.rs` states the rules that
-//! make ring and segments one log.
+//! positions. Below, "durable" and "flushed" then refer to the segments, which are written when the
+//! buffer fills up. `device/nvm/ring.rs` states the rules that make ring and segments one log.
 //!
 //! # Invariants
 //! 1. `start <= durable <= released <= end`, and all but `start` are ends of records at all times.
@@ -54,18 +50,14 @@
 //!    can have holes, everything hardened lies before them, and recovery stops at the first hole.
 //! 4. Before a recovered log accepts a record, recovery durably overwrites everything beyond the
 //!    log's end that could pass for a record.
-//! 5. A file with a segment's name has that segment's header, durably, before a record is written
-//!    to the file.
-//! 6. The start that is durable on disk lies in a segment that exists: the start moves before
-//!    segments are recycled.
-//! 7. `end` plus the reserved bytes stays within the segments as long as reservations cover all
-//!    insertions.
+//! 5. A file with a segment's name durably has that segment's header before it gets a record.
+//! 6. The durable start lies in a segment that exists: it moves before segments are recycled.
+//! 7. `end` plus the reserved bytes is within the segments if reservations cover all insertions.
 //!
 //! # Locks
-//! A thread takes locks in the order below: a thread that holds one takes only later ones. During a
-//! disk operation a thread holds none of them, with two exceptions: *growth* (with *refill*, if a
-//! segment is made for a reservation) and *flush*. A flush takes *growth* only if a reservation did
-//! not cover an insertion.
+//! A thread that holds one of these locks takes only later ones. During a disk operation it holds
+//! none of them but *growth* (with *refill*, if a segment is made for a reservation) and *flush*. A
+//! flush takes *growth* only if a reservation did not cover an insertion.
 //!
 //! 0. *rounds* (`several/commit_rounds/fenced`), then *reserved* (`several/log_set`): the right to
 //!    harden several logs, and to insert sync records into the first of them; then *refill*
@@ -81,17 +73,16 @@
 //!    (`segments/files`), *state* (`segments/retention`), *failure* (`segments/archive`), and the
 //!    locks inside the notifier, wake events and waiters: leaves.
 //!
-//! With the device `file`, the commit queue's `is_flushing` keeps flushes apart. It is a flag, not
-//! a lock: no thread blocks on it without being woken.
+//! With the device `file`, the commit queue's flag `is_flushing` keeps flushes apart: no thread
+//! blocks on it without being woken.
 //!
 //! # Failure
 //! After one failed write or sync of log data the content of the device is unknown, so the log
 //! stops. Nothing is hardened any more, every waiting thread gets [`WalError::Failed`] with the
-//! first failure, and reopening the log recovers what was hardened. Insertions never fail and never
-//! block on a stopped log; their records are discarded. A disk without space does not stop the log:
-//! [`Log::reserve`] reports [`WalError::Full`] and the log continues. Opening refuses a log that
-//! has lost hardened records, as far as the loss can be detected, with [`WalError::Corrupt`] or
-//! [`WalError::MissingSegment`].
+//! first failure, and reopening the log recovers what was hardened. Insertions into a stopped log
+//! neither fail nor block; their records are discarded. A full disk does not stop the log:
+//! [`Log::reserve`] reports [`WalError::Full`]. Opening refuses a log that has detectably lost
+//! hardened records, with [`WalError::Corrupt`] or [`WalError::MissingSegment`].
 //!
 //! # Where it comes from
 //! Insertion, consolidation and group commit follow Johnson et al., *Scalability of write-ahead
@@ -119,11 +110,12 @@ mod stats;
 mod stream;
 #[cfg(test)]
 mod test_support;
+mod threads;
 mod wake_event;
 
 pub use address::{FIRST_LSN, Inserted};
 pub use error::{Result, WalError};
-pub use format::record::{NewRecord, Record, RecordRef};
+pub use format::record::{NewRecord, RecordRef};
 pub use format::segment::segment_name;
 pub use insert::InsertDesign;
 pub use observer::ReadObserver;
@@ -139,7 +131,6 @@ pub use several::hold::LogHold;
 pub use several::log::Log;
 pub use several::log_pieces::complete_up_to;
 pub use several::log_placement::log_of_cpu;
-pub use several::merge::MergedScanner;
 pub use several::open::{FoundLog, Known};
 pub use several::read_back::ReadBack;
 pub use stats::{Extent, WalStats};

@@ -10,9 +10,9 @@ use crate::format::record::RecordRef;
 /// Bytes read between two calls.
 const STEP: u64 = 4 << 20;
 
-/// A function that is called from time to time while the log searches for the ends of its streams.
-/// Its argument is the number of bytes read since the previous call. With several logs, several
-/// threads may call it at the same time.
+/// A function called from time to time, with the number of bytes read since the previous call,
+/// while the log searches for the ends of its streams. With several logs, several threads may call
+/// it at the same time.
 #[derive(Clone)]
 pub struct ReadObserver(Arc<dyn Fn(u64) + Send + Sync>);
 

@@ -1,11 +1,9 @@
 //! Checks where the archive and the rings of a database may lie: they must not overwrite its files
 //! or each other.
 //!
-//! Files are compared by what the system reports about them, a device and a number on it, so that
-//! links and other names are recognized. Names in a directory are compared as well, for files that
-//! do not exist yet.
+//! Files are compared by device and number, so that links and other names are recognized; and by
+//! name and directory, for files that do not exist yet.
 
-use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -16,28 +14,14 @@ use crate::error::{Result, WalError};
 use crate::format::segment::directory;
 use crate::options::{LogDevice, MAX_LOGS, WalOptions};
 
-/// The identity of a file or directory, whatever its name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    number: u64,
-}
-
-impl Identity {
-    fn of(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), number: metadata.ino() }
-    }
-
-    /// Returns the identity of what `path` leads to, if it exists.
-    fn at(path: &Path) -> Option<Self> {
-        path.metadata().ok().as_ref().map(Self::of)
-    }
+/// Returns the device and the number of the file or directory to which `path` leads, if it exists.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 impl WalOptions {
-    /// Checks, before anything is created, that the archive and the rings of the database in the
-    /// directory `home` can lie where the options put them. `files` are the names of the database's
-    /// own files in `home`.
+    /// Checks, before anything is created, that the archive and the rings of the database in `home`
+    /// can lie where the options put them. `files` are the names of its own files in `home`.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`].
@@ -50,19 +34,18 @@ impl WalOptions {
         let mut regions: Vec<(u16, PathBuf)> = Vec::new();
         for log in 0..self.logs {
             let Ok(Source::File(path)) = nvm.of_log(LogId::new(log)).map(|nvm| nvm.source) else { continue };
-            let invalid = |reason| Err(WalError::InvalidOption { option: "device", reason });
+            let invalid = |reason: String| Err(WalError::invalid("device", reason));
+            let shown = path.display();
             if let Some(file) = file_at(&path, home, files, archive.as_deref()) {
                 return invalid(format!(
-                    "the region `{}` is, or would become, the file `{}` of the database or of its archive; name \
+                    "the region `{shown}` is, or would become, the file `{}` of the database or of its archive; name \
                      another file",
-                    path.display(),
                     file.display()
                 ));
             }
             if let Some((other, _)) = regions.iter().find(|(_, other)| is_same(other, &path)) {
-                let path = path.display();
                 return invalid(format!(
-                    "log {other} and log {log} have the same region, `{path}`; name a separate region for each log"
+                    "log {other} and log {log} have the same region, `{shown}`; name a separate region for each log"
                 ));
             }
             regions.push((log, path));
@@ -74,32 +57,26 @@ impl WalOptions {
 /// Returns the file of the database or its archive that `path` is, by name or by identity, or would
 /// become.
 fn file_at(path: &Path, home: &Path, files: &[&str], archive: Option<&Path>) -> Option<PathBuf> {
-    /// Every directory has a lock file of the process that opens it.
+    /// Each directory has a lock file.
     const LOCK: &str = "lock";
     let of_home = files.iter().copied().chain([LOCK]).map(|name| home.join(name));
-    let logs = [Some(home), archive].into_iter().flatten().flat_map(log_directories);
+    let logs = [Some(home), archive]
+        .into_iter()
+        .flatten()
+        .flat_map(|root| (0..MAX_LOGS).map(move |log| root.join(directory(LogId::new(log)))));
     let whole: Vec<PathBuf> = archive.map(Path::to_owned).into_iter().chain(logs).collect();
-    let name = path.file_name()?;
-    let place = parent(path);
+    let (name, place) = (path.file_name()?, parent(path));
     let named = of_home.clone().find(|file| file.file_name() == Some(name) && is_same(home, place));
-    if named.is_some() {
-        return named;
+    let within = || whole.iter().find(|directory| is_same(directory, place)).map(|directory| directory.join(name));
+    if let Some(file) = named.or_else(within) {
+        return Some(file);
     }
-    if let Some(directory) = whole.iter().find(|directory| is_same(directory, place)) {
-        return Some(directory.join(name));
-    }
-    let identity = Identity::at(path)?;
+    let found = identity(path)?;
     let inside = whole.iter().filter_map(|directory| directory.read_dir().ok()).flatten().flatten();
-    of_home.chain(inside.map(|entry| entry.path())).find(|file| Identity::at(file) == Some(identity))
+    of_home.chain(inside.map(|entry| entry.path())).find(|file| identity(file) == Some(found))
 }
 
-fn log_directories(home: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    let home = home.to_owned();
-    (0..MAX_LOGS).map(move |log| home.join(directory(LogId::new(log))))
-}
-
-/// Refuses an archive inside the database's directory, or the other way round: one would take the
-/// other's files for its own.
+/// Refuses an archive inside the database's directory, or the reverse: files might be mixed up.
 fn check_archive(home: &Path, archive: &Path) -> Result<()> {
     let (home, archive) = (resolved(home), resolved(archive));
     let relation = if is_same(&home, &archive) {
@@ -115,12 +92,12 @@ fn check_archive(home: &Path, archive: &Path) -> Result<()> {
     let reason = format!(
         "the archive `{archive}` {relation}, `{home}`; choose a directory outside it, preferably on another disk"
     );
-    Err(WalError::InvalidOption { option: "archive", reason })
+    Err(WalError::invalid("archive", reason))
 }
 
 /// Returns whether two paths lead to the same file, or would if they existed.
 fn is_same(one: &Path, other: &Path) -> bool {
-    match (Identity::at(one), Identity::at(other)) {
+    match (identity(one), identity(other)) {
         (None, None) => resolved(one) == resolved(other),
         (one, other) => one == other,
     }
@@ -138,7 +115,6 @@ fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-/// Returns the directory that contains `path`.
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

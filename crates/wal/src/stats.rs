@@ -13,8 +13,7 @@ pub struct Extent {
     pub end: Lsn,
 }
 
-/// Counts since the log was opened, and the log's positions. A snapshot: the numbers are read one
-/// after another.
+/// Counts since the log was opened, and its positions. The numbers are read one after another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WalStats {
     /// Records inserted.
@@ -33,11 +32,9 @@ pub struct WalStats {
     pub flushed_bytes: u64,
     /// Calls that waited for hardening and had to block.
     pub hardening_waits: u64,
-    /// How many times a thread made its own insertions durable in a ring in persistent memory where
-    /// caches are volatile.
+    /// Times a thread made its own insertions durable in a ring where caches are volatile.
     pub fences: u64,
-    /// How many times all processors were drained there, because a thread had not made its
-    /// insertions durable.
+    /// Times all processors were drained there: a thread had not made its insertions durable.
     pub drains: u64,
     /// Signals sent for these drains, if signals are used.
     pub drain_signals: u64,
@@ -65,17 +62,16 @@ pub struct WalStats {
     pub durable: Lsn,
     /// Start of the next record.
     pub end: Lsn,
-    /// Every record with a lower GSN survives a crash. Records inserted from now on may have lower
-    /// GSNs.
+    /// Every record with a lower GSN survives a crash. Later records may have lower GSNs.
     pub hardened_gsn: Gsn,
-    /// Every record inserted so far has a lower GSN. With one log, later records have no lower GSN.
-    /// With several logs they may: there `hardened_gsn` is the point to restore to.
+    /// Every record inserted so far has a lower GSN. With several logs, later records may have a
+    /// lower one, too: there `hardened_gsn` is the point to restore to.
     pub end_gsn: Gsn,
 }
 
 impl WalStats {
-    /// Adds the counts of another log of the database. The positions and the reserved bytes stay
-    /// those of the first log; each log reserves the same number of bytes.
+    /// Adds the counts of another log. Positions and reserved bytes stay those of the first log;
+    /// each log reserves the same number of bytes.
     pub(crate) fn add(&mut self, other: &Self) {
         self.records += other.records;
         self.bytes += other.bytes;

@@ -15,12 +15,10 @@ pub(crate) struct WakeEvent {
 }
 
 impl WakeEvent {
-    /// Returns an event with no wake-up pending.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Wakes the thread.
     pub(crate) fn wake(&self) {
         self.parker.unpark();
     }
@@ -31,7 +29,6 @@ impl WakeEvent {
         self.parker.unpark();
     }
 
-    /// Returns whether the thread must end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -48,11 +45,7 @@ impl WakeEvent {
 
     /// Parks until the thread is woken, for at most `timeout` if there is one.
     pub(crate) fn wait(&self, timeout: Option<Duration>) {
-        match timeout {
-            Some(timeout) => {
-                self.parker.park_timeout(timeout);
-            }
-            None => self.parker.park(),
-        }
+        let Some(timeout) = timeout else { return self.parker.park() };
+        self.parker.park_timeout(timeout);
     }
 }

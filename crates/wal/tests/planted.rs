@@ -158,7 +158,8 @@ fn rings_keep_what_they_acknowledge(bug: Option<Bug>) -> bool {
     images.into_iter().all(|image| {
         let mut history = History::default();
         let logs = reopen(&image.disk, &image.options(&options), 2, &mut history).unwrap();
-        logs.read(first.address()).is_ok() && logs.read(last.address()).is_ok()
+        let mut reader = logs.read_back();
+        [first, last].iter().all(|record| reader.read(record.address()).is_ok())
     })
 }
 

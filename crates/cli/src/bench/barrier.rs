@@ -15,12 +15,12 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table, presets};
 use duramen::pmem::{Domain, Guarantee, Mode, PmemError, Region, RegionOptions, Source, Survive};
 use duramen_sync::Arc;
-use duramen_sync::atomic::{AtomicBool, Ordering};
 use duramen_sync::clock::{Instant, thread_cpu_time};
-use duramen_sync::thread::{available_parallelism, spawn, yield_now};
+use duramen_sync::thread::available_parallelism;
 use serde::Serialize;
 
 use super::refuse_all_but;
+use super::together::together;
 use crate::args::BenchArgs;
 use crate::axes::BARRIER_BENCH;
 use crate::failure::{Failure, Result};
@@ -190,26 +190,12 @@ fn measure(
 
 /// Returns the nanoseconds of processor time that a thread takes for store, flush and fence.
 fn barriers(region: &Arc<Region>, domain: Domain, lines: usize, threads: usize, time: Duration) -> Result<f64> {
-    let go = Arc::new(AtomicBool::new(false));
-    let spawned: std::io::Result<Vec<_>> = (0..threads as u64)
-        .map(|thread| {
-            let (go, region) = (Arc::clone(&go), Arc::clone(region));
-            spawn("duramen-measure", move || {
-                while !go.load(Ordering::Acquire) {
-                    yield_now();
-                }
-                run(&region, thread * PART, domain, lines * LINE, time)
-            })
-        })
-        .collect();
-    go.store(true, Ordering::Release);
-    let threads = spawned.map_err(|error| Failure::Run(format!("cannot start a thread: {error}")))?;
-    let (mut count, mut cpu) = (0, Duration::ZERO);
-    for thread in threads {
-        let (done, took) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (count, cpu) = (count + done, cpu + took);
-    }
-    Ok(cpu.as_nanos() as f64 / count as f64)
+    let (threads, _) = together(threads, |thread| {
+        let region = Arc::clone(region);
+        move || run(&region, thread as u64 * PART, domain, lines * LINE, time)
+    })?;
+    let (count, cpu): (Vec<u64>, Vec<Duration>) = threads.into_iter().unzip();
+    Ok(cpu.iter().sum::<Duration>().as_nanos() as f64 / count.iter().sum::<u64>() as f64)
 }
 
 /// Makes `len` bytes durable again and again, all over a thread's part of the region; returns how

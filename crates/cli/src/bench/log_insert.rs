@@ -7,52 +7,28 @@
 //! everything once, so that a disturbance from outside affects more than one line. The result is
 //! the median of the rounds.
 
+mod measure;
+
 use std::io::Write;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use duramen::InsertDesign;
-use duramen_wal::WalError;
-use duramen_wal::measure::{Copying, Load, Rate, copies, insertions};
 use serde::Serialize;
 
 use super::refuse_all_but;
 use crate::args::BenchArgs;
 use crate::axes::LOG_INSERT_BENCH;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::format;
 use crate::progress::Narrator;
+use measure::{Load, Rate, Subject};
 
 /// An odd number has a median.
 const ROUNDS: usize = 5;
 
 /// About the average of a transaction processing system (Aether, section 6.3).
 const DEFAULT_RECORD_BYTES: u32 = 120;
-
-/// What is measured.
-#[derive(Clone, Copy, Debug)]
-enum Subject {
-    Copying(Copying),
-    Design(InsertDesign),
-}
-
-impl Subject {
-    fn name(self) -> String {
-        match self {
-            Self::Copying(Copying::Alone) => "memcpy".to_owned(),
-            Self::Copying(Copying::InTurns) => "add+memcpy".to_owned(),
-            Self::Design(design) => design.to_string(),
-        }
-    }
-
-    fn measure(self, load: Load) -> Result<Rate> {
-        match self {
-            Self::Copying(copying) => copies(copying, load),
-            Self::Design(design) => insertions(design, load),
-        }
-        .map_err(failure)
-    }
-}
 
 /// The medians of one subject with so many threads. Scripts rely on these names.
 #[derive(Serialize)]
@@ -75,7 +51,7 @@ struct Line {
 pub(super) fn bench(args: &BenchArgs, narrator: Narrator, out: &mut dyn Write) -> Result<()> {
     refuse_all_but(&["clients", "seconds", "log-insert", "record-bytes", "json"], args)?;
     let designs = args.log_insert.map_or(InsertDesign::ALL.to_vec(), |design| vec![design]);
-    let copying = [Copying::Alone, Copying::InTurns].map(Subject::Copying);
+    let copying = [Subject::Copying, Subject::CopyingInTurns];
     let subjects: Vec<Subject> = copying.into_iter().chain(designs.into_iter().map(Subject::Design)).collect();
     let mut threads = vec![1, args.clients as usize];
     threads.dedup();
@@ -88,8 +64,7 @@ pub(super) fn bench(args: &BenchArgs, narrator: Narrator, out: &mut dyn Write) -
         narrator.say(&format!("round {round} of {ROUNDS}"));
         let pairs = threads.iter().flat_map(|threads| subjects.iter().map(move |subject| (*threads, *subject)));
         for (rates, (threads, subject)) in rates.iter_mut().zip(pairs) {
-            let load = Load { threads, record_bytes, time };
-            rates.push(subject.measure(load)?);
+            rates.push(Load { threads, record_bytes, time }.measure(subject)?);
         }
     }
 
@@ -101,13 +76,6 @@ pub(super) fn bench(args: &BenchArgs, narrator: Narrator, out: &mut dyn Write) -
         }
     }
     if args.json { json(&lines, out) } else { table(&lines, out) }
-}
-
-fn failure(error: WalError) -> Failure {
-    match error {
-        WalError::InvalidOption { .. } => Failure::Usage(error.to_string()),
-        _ => Failure::Run(error.to_string()),
-    }
 }
 
 fn median(rates: &[Rate], value: impl Fn(&Rate) -> f64) -> f64 {
@@ -123,9 +91,13 @@ fn line(rates: &[Rate], subject: Subject, copying: f64, clients: usize, record_b
         workload: LOG_INSERT_BENCH,
         clients,
         record_bytes,
-        log_insert: subject.name(),
+        log_insert: match subject {
+            Subject::Copying => "memcpy".to_owned(),
+            Subject::CopyingInTurns => "add+memcpy".to_owned(),
+            Subject::Design(design) => design.to_string(),
+        },
         records_per_s: rounded(records_per_s, 0),
-        bytes_per_s: rounded(median(rates, Rate::bytes_per_second), 0),
+        bytes_per_s: rounded(records_per_s * record_bytes as f64, 0),
         cpu_ns: rounded(median(rates, Rate::cpu_nanos_per_record), 1),
         of_memcpy: rounded(records_per_s / copying, 4),
         consolidated: rounded(median(rates, |rate| rate.consolidated as f64 / rate.records as f64), 4),

@@ -6,6 +6,7 @@ mod disk;
 mod log_insert;
 mod report;
 mod scans;
+mod together;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -76,7 +76,7 @@ impl Analysis {
 
     /// Reads the tables of the checkpoint: the state at its begin record.
     fn read_tables(&mut self, logs: &Log, begin: Lsn) -> Result<()> {
-        let mut scanner = logs.scan_one(LogId::ZERO, begin);
+        let mut scanner = logs.scan(LogId::ZERO, begin);
         let mut first = true;
         while let Some(record) = scanner.next()? {
             let kind = kind_of(&record)?;
@@ -167,7 +167,10 @@ fn behind(page: PageId) -> PageId {
 /// address in another log.
 fn gsn_before(logs: &Log, from: &[Lsn], last: LogAddress) -> Result<Gsn> {
     let start = from.get(usize::from(last.log().get())).ok_or_else(|| malformed(last))?;
-    if from.len() == 1 || last.lsn() >= *start { Ok(Gsn::ZERO) } else { Ok(read_in_chain(last, logs.read(last))?.gsn) }
+    if from.len() == 1 || last.lsn() >= *start {
+        return Ok(Gsn::ZERO);
+    }
+    Ok(read_in_chain(last, logs.read_back().read(last))?.gsn)
 }
 
 /// The contents of some logs' records that the checkpoint's tables lack.

@@ -111,7 +111,7 @@ fn sources(logs: &Log, analysis: &Analysis, first_lacked: Gsn) -> Vec<Source> {
     let source = |(log, behind): (usize, &Lsn)| {
         let from = lacked[log].min(*behind);
         Source {
-            scanner: logs.scan_one(LogId::new(log as u16), from),
+            scanner: logs.scan(LogId::new(log as u16), from),
             is_ahead: false,
             end: extents[log].end,
             behind: *behind,

@@ -17,9 +17,8 @@
 //! All logs share a second floor ([`Epochs`]), which orders records of different logs. Both kinds
 //! of floor apply: the log's own floor serves what concerns this log alone.
 //!
-//! A thread learns the GSN of its record when it fills the record in, which may be long after it
-//! acquired the space. So offsets that have been replaced meanwhile are kept until everything
-//! before them is released.
+//! A thread learns the GSN of its record when it fills the record in, perhaps long after it
+//! acquired the space. So replaced offsets are kept until everything before them is released.
 
 use std::collections::VecDeque;
 
@@ -32,7 +31,6 @@ use crate::buffer::epochs::Epochs;
 /// Earlier offsets that are kept before some are checked for removal.
 const KEPT: usize = 64;
 
-/// The clock of a log.
 #[derive(Debug)]
 pub(crate) struct Clock {
     /// No record that gets its space from now on has a lower GSN.
@@ -44,8 +42,7 @@ pub(crate) struct Clock {
     earlier: Mutex<VecDeque<(u64, u64)>>,
 }
 
-/// The offset in force. The holder of the insertion lock writes it; a reader compares the versions
-/// before and after.
+/// The offset, written with the insertion lock held; readers compare versions before and after.
 #[derive(Debug)]
 struct GsnOffset {
     /// Odd while the other fields are being changed.
@@ -71,7 +68,6 @@ impl Clock {
         }
     }
 
-    /// Returns the floor of all logs.
     pub(crate) fn epochs(&self) -> &Epochs {
         &self.epochs
     }
@@ -134,8 +130,7 @@ impl Clock {
         }
     }
 
-    /// Returns the GSN of the record at `lsn`, whose space the caller has acquired and not released
-    /// yet.
+    /// Returns the GSN of the record at `lsn`, which the caller has acquired and not released.
     #[inline]
     pub(crate) fn gsn(&self, lsn: Lsn) -> Gsn {
         let (from, offset) = self.offset();

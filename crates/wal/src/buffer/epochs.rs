@@ -14,10 +14,9 @@
 //! hand out. The thread reads up to where each log has got its GSNs ([`Space::timed`]) and the
 //! clock there. It puts the boundary a distance ahead of the highest clock, raises the floor, and
 //! reads the ends of the logs, which may include a record that gets its GSN just now. If more bytes
-//! than the distance lie in between, a record of the old epoch may have passed the boundary. The
-//! thread then ends the next epoch, too, with twice the distance. The ends that it has read last
-//! are the *tails*: every record up to the boundary lies before them (see the header of
-//! `clock.rs`).
+//! than the distance lie in between, a record of the old epoch may have passed the boundary, and
+//! the thread ends the next epoch, too, with twice the distance. The ends read last are the
+//! *tails*: every record up to the boundary lies before them (see the header of `clock.rs`).
 //!
 //! [`Space::timed`]: crate::buffer::positions::Space::timed
 
@@ -33,8 +32,7 @@ const AHEAD: u64 = if cfg!(duramen_loom) { 16 } else { 4 << 10 };
 pub(crate) struct Epochs {
     /// No record that gets its space from now on has a lower GSN.
     floor: CachePadded<AtomicU64>,
-    /// The right to raise the floor, and the distance of the next boundary. A leaf: its holder
-    /// waits for nothing.
+    /// The right to raise the floor, and the distance of the next boundary. Its holder never waits.
     ahead: CachePadded<Mutex<u64>>,
 }
 
@@ -55,7 +53,6 @@ impl Epochs {
         Self { floor: CachePadded::new(AtomicU64::new(floor.get())), ahead: CachePadded::new(Mutex::new(AHEAD)) }
     }
 
-    /// Returns the floor.
     #[inline]
     pub(crate) fn floor(&self, ordering: Ordering) -> u64 {
         self.floor.load(ordering)
@@ -68,30 +65,27 @@ impl Epochs {
         mut timed: impl FnMut() -> T,
         mut ends: impl FnMut() -> E,
     ) -> EpochEnd {
-        let mut end = EpochEnd::default();
         let mut ahead = self.ahead.lock();
         loop {
             let mut highest = self.floor(Ordering::Relaxed);
-            end.begun.clear();
-            end.begun.extend(timed().map(|(position, now)| {
+            let position_of = |(position, now): (Lsn, Gsn)| {
                 highest = highest.max(now.get());
                 position
-            }));
+            };
+            let begun: Vec<_> = timed().map(position_of).collect();
             let boundary = highest + *ahead;
-            end.boundary = Gsn::new(boundary);
             if !planted!(EpochNotEnded) {
                 self.floor.store(boundary + 1, Ordering::Release);
             }
             // Pairs with the fence in `Clock::pass`.
             fence(Ordering::SeqCst);
-            end.tails.clear();
-            end.tails.extend(ends());
-            let passed: u64 = end.tails.iter().zip(&end.begun).map(|(tail, begun)| tail.get() - begun.get()).sum();
+            let tails: Vec<_> = ends().collect();
+            let passed: u64 = tails.iter().zip(&begun).map(|(tail, begun)| tail.get() - begun.get()).sum();
             if passed < *ahead {
                 if passed < *ahead / 8 {
                     *ahead = AHEAD.max(*ahead / 2);
                 }
-                return end;
+                return EpochEnd { boundary: Gsn::new(boundary), begun, tails };
             }
             *ahead *= 2;
         }

@@ -1,53 +1,40 @@
-//! The insertion lock: held for a few nanoseconds, locked with one atomic operation and unlocked
-//! with a store.
+//! The insertion lock: held for nanoseconds, locked by one atomic operation, unlocked by a store.
 //!
-//! Most locks need an atomic operation to unlock, too, because the unlocking thread must not
-//! overlook a thread that parks at that moment. That would double the cost of an uncontended
-//! insertion. This lock wakes no thread: a thread that has tried in vain for long sleeps for a
-//! while and tries again ([`Retry`]). This is rare, since it happens only when the holder has lost
-//! its processor or waits for room in the buffer.
+//! Most locks need an atomic operation to unlock, too, lest the unlocking thread overlook one that
+//! parks at that moment. That would double the cost of an uncontended insertion. This lock wakes no
+//! thread: one that has tried in vain for long sleeps for a while and tries again ([`Retry`]). This
+//! is rare: it happens only when the holder has lost its processor or waits for room.
 //!
 //! # Contention
-//! The lock and the data that it protects share a cache line, and moving this line from one core to
-//! another takes as long as ten insertions. So a thread that finds the lock taken does not try
-//! again at once, but pauses for some hundred nanoseconds, and longer each time. Meanwhile the
-//! holder inserts a series of records at full speed, and however many threads wait, few of them
-//! disturb it. Waiting threads have no order.
+//! The lock and the data that it protects share a cache line, and moving this line between cores
+//! takes as long as ten insertions. So a thread that finds the lock taken first pauses for some
+//! hundred nanoseconds, and longer each time. Meanwhile the holder inserts a series of records at
+//! full speed, and few of the threads that wait disturb it. Waiting threads have no order.
 //!
-//! In designs that consolidate, few threads wait, each on behalf of a group, and making them wait
-//! for long helps no thread. So after a while they become priority waiters, and the other threads,
-//! which then find the lock refused, join the groups.
+//! In designs that consolidate, few threads wait, each for a group, and long waits help no thread.
+//! So after a while they become priority waiters, and the other threads, which then find the lock
+//! refused, join the groups.
 //!
 //! A thread may unlock the lock that another thread has locked.
 
 use std::ops::Deref;
 
-use duramen_sync::CachePadded;
 use duramen_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-#[cfg(not(duramen_loom))]
-use duramen_sync::{Backoff, Retry, thread};
+use duramen_sync::{Backoff, CachePadded, Retry, thread};
 
-/// Pauses after which a thread of [`InsertionLock::lock_with_priority`] becomes a priority waiter:
-/// two to four microseconds.
-#[cfg(not(duramen_loom))]
+/// Pauses, in all 2 to 4 microseconds, before [`InsertionLock::lock_with_priority`] gets priority.
 const SPIN_LIMIT: u32 = 4;
 
-/// Attempts of a priority waiter, each of some microseconds, before it sleeps. It acts for a group,
-/// and the groups of a few other threads may be filled in before its own.
-#[cfg(not(duramen_loom))]
+/// Attempts of a priority waiter, of some microseconds each, before it sleeps. It acts for a group,
+/// and groups of a few other threads may be filled in before its own.
 const ROUNDS: u32 = 64;
-
-/// Pauses, a millisecond in all, after which a thread counts as starved.
-#[cfg(not(duramen_loom))]
-const STARVED: u32 = 16;
 
 /// A lock, and the data that only its holder changes. Other threads may read the data without the
 /// lock, so it consists of atomics.
 #[derive(Debug)]
 pub(crate) struct InsertionLock<T> {
     locked: CachePadded<Locked<T>>,
-    /// Number of priority waiters. Separate from `locked`, so that threads that read it do not
-    /// disturb the holder.
+    /// Priority waiters. Separate from `locked`, so that its readers do not disturb the holder.
     wanted: CachePadded<AtomicU32>,
     #[cfg(duramen_loom)]
     blocked: models::Blocked,
@@ -61,7 +48,6 @@ struct Locked<T> {
 }
 
 impl<T> InsertionLock<T> {
-    /// Makes a free lock.
     pub(crate) fn new(value: T) -> Self {
         Self {
             locked: CachePadded::new(Locked { held: AtomicBool::new(false), value }),
@@ -83,46 +69,35 @@ impl<T> InsertionLock<T> {
         self.locked.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Locks if the lock is free, without taking the cache line from a holder; returns whether it
-    /// has.
-    #[cfg(not(duramen_loom))]
+    /// Locks like `take`, without taking the cache line from a holder.
     fn look(&self) -> bool {
         !self.locked.held.load(Ordering::Relaxed) && self.take()
     }
 
-    /// Waits for the lock.
-    pub(crate) fn lock(&self) {
-        if !self.try_lock() {
-            self.lock_after_pause();
+    /// Waits for the lock among any number of threads; pauses first if it has been `tried` already.
+    pub(crate) fn lock(&self, tried: bool) {
+        if tried || !self.try_lock() {
+            self.lock_with_pauses(Retry::among_many(), |_| self.try_lock());
         }
-    }
-
-    /// Waits for the lock after a failed attempt, where any number of threads may wait.
-    #[cold]
-    pub(crate) fn lock_after_pause(&self) {
-        #[cfg(not(duramen_loom))]
-        self.lock_with_pauses(Retry::among_many(), |_| self.try_lock());
-        #[cfg(duramen_loom)]
-        self.blocked.until(|| self.take());
     }
 
     /// Waits for the lock after a failed attempt, where only a handful of threads wait. After a few
     /// pauses the thread becomes a priority waiter, and all threads that are not must stand back.
     #[cold]
     pub(crate) fn lock_with_priority(&self) {
-        #[cfg(not(duramen_loom))]
         self.lock_with_pauses(Retry::among_few(SPIN_LIMIT), |pauses| {
             self.take() || pauses >= SPIN_LIMIT && self.take_soon()
         });
-        #[cfg(duramen_loom)]
-        self.blocked.until(|| self.take());
     }
 
     /// Waits for the lock with pauses before attempts; `attempt` gets the number of pauses. A
     /// starved thread remains a priority waiter until it has the lock: otherwise it might never
     /// catch the lock free when a holder keeps it for long and retakes it at once.
     #[cfg(not(duramen_loom))]
+    #[cold]
     fn lock_with_pauses(&self, mut retry: Retry, attempt: impl Fn(u32) -> bool) {
+        /// Pauses, a millisecond in all, after which a thread counts as starved.
+        const STARVED: u32 = 16;
         while retry.attempts() < STARVED {
             retry.pause();
             if attempt(retry.attempts()) {
@@ -140,7 +115,6 @@ impl<T> InsertionLock<T> {
     /// Becomes a priority waiter, and takes the lock if it is unlocked soon. Before the thread
     /// yields its processor it stops being a priority waiter for that time: a free lock must not
     /// wait for a thread that does not run.
-    #[cfg(not(duramen_loom))]
     fn take_soon(&self) -> bool {
         (0..ROUNDS).any(|_| {
             let mut backoff = Backoff::new();
@@ -186,19 +160,22 @@ impl<T> Deref for InsertionLock<T> {
 /// change what may happen, only how often.
 #[cfg(duramen_loom)]
 mod models {
-    use duramen_sync::{Condvar, Mutex};
+    use duramen_sync::{Condvar, Mutex, Retry};
 
     #[derive(Debug, Default)]
     pub(super) struct Blocked(Mutex<()>, Condvar);
 
-    impl Blocked {
-        pub(super) fn until(&self, taken: impl Fn() -> bool) {
-            let mut guard = self.0.lock();
-            while !taken() {
-                self.1.wait(&mut guard);
+    impl<T> super::InsertionLock<T> {
+        pub(super) fn lock_with_pauses(&self, _: Retry, _: impl Fn(u32) -> bool) {
+            let Blocked(mutex, unlocked) = &self.blocked;
+            let mut guard = mutex.lock();
+            while !self.take() {
+                unlocked.wait(&mut guard);
             }
         }
+    }
 
+    impl Blocked {
         pub(super) fn wake(&self) {
             drop(self.0.lock());
             self.1.notify_all();
@@ -232,7 +209,7 @@ mod tests {
         let counter = Arc::new(Counter { lock: InsertionLock::new(AtomicU64::new(0)), plain: UnsafeCell::new(0) });
         let run = move |counter: &Counter| {
             for _ in 0..each {
-                counter.lock.lock();
+                counter.lock.lock(false);
                 // SAFETY: the lock is held.
                 counter.plain.with_mut(|plain| unsafe { *plain += 1 });
                 counter.lock.store(counter.lock.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -267,7 +244,7 @@ mod tests {
         let lock = Arc::new(InsertionLock::new(AtomicU64::new(0)));
         let run = |lock: &InsertionLock<AtomicU64>| {
             for _ in 0..20 {
-                lock.lock();
+                lock.lock(false);
                 thread::sleep(Duration::from_millis(1));
                 lock.store(lock.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 // SAFETY: the lock is held.

@@ -1,5 +1,4 @@
-//! Memory of the log's tail: the ring of bytes, the positions in it, and the clocks and epochs that
-//! order several logs.
+//! Memory of the log's tail: the ring of bytes, the positions in it, and what orders several logs.
 //!
 //! A thread that inserts takes the insertion lock, gets positions, fills the ring, and releases
 //! what it has filled; a flush reads what is released. No file here uses the disk.

@@ -48,7 +48,6 @@ use crate::buffer::insertion_lock::InsertionLock;
 use crate::buffer::released::Released;
 use crate::wake_event::WakeEvent;
 
-/// The positions of a log buffer.
 #[derive(Debug)]
 pub(crate) struct Space {
     capacity: u64,
@@ -64,8 +63,7 @@ pub(crate) struct Space {
     /// The hardened position, if the log sets it; or the hardened position when a log with a
     /// persistent buffer failed. Released bytes beyond it may never have been filled in.
     hardened: CachePadded<AtomicU64>,
-    /// Set when an insertion finds the buffer full or much of it unflushed, so that the daemon
-    /// flushes.
+    /// Woken to flush when an insertion finds the buffer full or much of it unflushed.
     flusher: Arc<WakeEvent>,
     /// Threads in `wait_for_room`. Changed with `room` locked, read without it.
     waiting: AtomicUsize,
@@ -92,9 +90,8 @@ struct Next {
     lsn: AtomicU64,
     /// In one of several logs: the clock has been advanced for everything below this position.
     timed: AtomicU64,
-    /// Up to this position space can be handed out without any check: there is room, and so little
-    /// is unflushed that the flusher need not be woken. Without meaning in a design without the
-    /// lock.
+    /// Up to this position space can be handed out without any check: there is room, and little is
+    /// unflushed, so the flusher need not be woken. Without meaning in a design without the lock.
     clear: AtomicU64,
     records: AtomicU64,
     full_waits: AtomicU64,
@@ -109,9 +106,8 @@ pub(crate) struct InsertionGuard<'a> {
 }
 
 impl Space {
-    /// Makes an empty buffer of `capacity` bytes, flushed in blocks of `block` bytes, a power of
-    /// two, for a log that ends at `end`. When `flush_threshold` bytes are unflushed, the flusher
-    /// is woken.
+    /// Makes an empty buffer of `capacity` bytes for a log that ends at `end`. It is flushed in
+    /// blocks of `block` bytes, a power of two, when `flush_threshold` bytes are unflushed.
     pub(crate) fn new(
         capacity: u64,
         block: u64,
@@ -155,8 +151,7 @@ impl Space {
         Self { clock, ..self }
     }
 
-    /// Disables early-release entries, for measurements: a thread that has filled in its space
-    /// early waits until the space is due.
+    /// Disables early-release entries, for measurements: threads wait until their space is due.
     pub(crate) fn without_early_entries(self) -> Self {
         Self { released: Released::without_early_entries(self.released()), ..self }
     }
@@ -196,7 +191,6 @@ impl Space {
         Lsn::new(self.durable.load(Ordering::Acquire))
     }
 
-    /// Returns when a record is hardened.
     pub(crate) fn hardening(&self) -> Hardening {
         self.hardening
     }
@@ -204,19 +198,15 @@ impl Space {
     /// Returns the position below which everything is hardened: always the end of a record.
     #[inline]
     pub(crate) fn hardened(&self) -> Lsn {
+        let so_far = || Lsn::new(self.hardened.load(Ordering::Acquire));
         match self.hardening {
             Hardening::Flushed => self.durable(),
-            Hardening::Released => self.released_in_order().unwrap_or_else(|| self.hardened_so_far()),
-            Hardening::Told => self.hardened_so_far(),
+            Hardening::Released => self.released_in_order().unwrap_or_else(so_far),
+            Hardening::Told => so_far(),
         }
     }
 
-    fn hardened_so_far(&self) -> Lsn {
-        Lsn::new(self.hardened.load(Ordering::Acquire))
-    }
-
-    /// Returns [`Space::released`] if everything below has been filled in: `None` if the log has
-    /// failed.
+    /// Returns [`Space::released`] if everything below has been filled in: the log has not failed.
     #[inline]
     pub(crate) fn released_in_order(&self) -> Option<Lsn> {
         let released = self.released();
@@ -224,8 +214,7 @@ impl Space {
         (!self.has_failed()).then_some(released)
     }
 
-    /// Returns the position below which everything is on the device, or will be when the flush in
-    /// progress has succeeded.
+    /// Returns what [`Space::durable`] will be when the flush in progress has succeeded.
     pub(crate) fn in_flush(&self) -> Lsn {
         Lsn::new(self.in_flush.load(Ordering::Acquire))
     }
@@ -240,7 +229,6 @@ impl Space {
         self.hardened.fetch_max(lsn.get(), Ordering::AcqRel);
     }
 
-    /// Returns whether the log has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
@@ -259,10 +247,9 @@ impl Space {
         InsertionGuard { space: self, must_wake: false }
     }
 
-    /// Hands out `bytes` for one record if the insertion lock is free and no check is due;
-    /// otherwise does nothing. The caller holds the lock until [`Space::unlock`]. (There is
-    /// neither a guard nor a closure, so that in every design the work under the lock is inlined
-    /// into the caller's code.)
+    /// Hands out `bytes` for one record if the insertion lock is free and no check is due. The
+    /// caller then holds the lock until [`Space::unlock`]. (There is neither a guard nor a closure,
+    /// so that in every design the work under the lock is inlined into the caller.)
     #[inline(always)]
     pub(crate) fn try_acquire(&self, bytes: u64) -> Option<Lsn> {
         if !self.next.try_lock() {
@@ -295,11 +282,7 @@ impl Space {
 
     /// Waits for the insertion lock. Pauses first if the lock has been `tried` already.
     pub(crate) fn lock(&self, tried: bool) -> InsertionGuard<'_> {
-        if tried {
-            self.next.lock_after_pause();
-        } else {
-            self.next.lock();
-        }
+        self.next.lock(tried);
         self.guard()
     }
 
@@ -320,8 +303,7 @@ impl Space {
         let durable = self.durable().get();
         let room = (durable & !(self.block - 1)) + self.capacity;
         let must_wake = end.saturating_sub(durable) >= self.flush_threshold;
-        // The flusher stays awake while this much is unflushed. In case it has seen less and has
-        // parked, check again soon.
+        // Much unflushed keeps the flusher awake; check again soon in case it saw less and parked.
         let quiet = if must_wake {
             end.saturating_add(self.flush_threshold / 4)
         } else {
@@ -350,8 +332,7 @@ impl Space {
         (self.waiting.load(Ordering::Relaxed) == 0).then(|| Lsn::new(self.next.lsn.fetch_add(bytes, Ordering::AcqRel)))
     }
 
-    /// Hands out `bytes` without the lock, for designs that have none. If other threads wait for
-    /// room, waits with them first. [`Space::reserved`] must follow.
+    /// Does the same; but if other threads wait for room, waits with them first.
     pub(crate) fn reserve(&self, bytes: u64) -> Lsn {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.back_off(bytes);
@@ -375,8 +356,7 @@ impl Space {
         if !self.has_room(end, self.durable()) {
             self.wait_for_room(|| end);
         }
-        // The flusher stays awake while much is unflushed. In case it has seen less and has parked,
-        // wake it again now and then.
+        // Much unflushed keeps the flusher awake; wake it now and then in case it saw less.
         let step = (self.flush_threshold / 4).max(1);
         let before = (end - bytes).saturating_sub(self.durable().get());
         if before < self.flush_threshold || (end - bytes) / step != end / step {
@@ -416,8 +396,7 @@ impl Space {
         let mut guard = self.room.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.next.full_waits.store(self.next.full_waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // Pairs with the fence in `set_durable`: either that thread sees us waiting, or we see its
-        // position.
+        // Pairs with the fence in `set_durable`: it sees us waiting, or we see its position.
         fence(Ordering::SeqCst);
         self.flusher.wake();
         while !self.has_room(end(), self.durable()) && !self.has_failed() {
@@ -434,8 +413,7 @@ impl Space {
         self.release_due(to);
     }
 
-    /// Does what [`Space::release_in_order`] does, for a thread that has just seen `released` at
-    /// the start of its space.
+    /// Does the same for a thread that has just seen `released` at the start of its space.
     #[inline]
     pub(crate) fn release_due(&self, to: Lsn) {
         self.released.release_due(to);
@@ -469,8 +447,7 @@ impl Space {
         self.durable.store(lsn.get(), Ordering::Release);
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) > 0 && !unseen {
-            // With the lock held: a waiter that saw the old position is then already parked, not
-            // about to park.
+            // With the lock held: a waiter that saw the old position is parked, not about to park.
             let _room = self.room.lock();
             self.room_made.notify_all();
         }
@@ -506,8 +483,7 @@ impl InsertionGuard<'_> {
         Lsn::new(lsn)
     }
 
-    /// Keeps the lock held when this thread goes on: another thread takes it over with
-    /// [`Space::entrusted_lock`].
+    /// Keeps the lock held, for the thread that calls [`Space::entrusted_lock`].
     pub(crate) fn entrust(self) {
         if self.must_wake {
             self.space.flusher.wake();

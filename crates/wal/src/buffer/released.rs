@@ -1,12 +1,10 @@
-//! How far the log buffer is released: a position that moves over spaces in the order of their
-//! LSNs, as threads fill them in.
+//! How far the log buffer is released: a position that moves over spaces in LSN order.
 //!
-//! With [`Released::release`], an owner whose space is due moves the position over its space, with
-//! a load and a store. An owner that comes early spins briefly, as in algorithm 3 of Aether. But
-//! there may be more threads than processors, and the predecessor may have lost its processor in
-//! the middle, or have a long record to fill in: waiting for it would hold up the page latches and
-//! locks that the waiting thread holds. So the owner leaves an early-release entry for its space
-//! instead, and another thread releases the space when it is due.
+//! With [`Released::release`], an owner whose space is due moves the position over it, with a load
+//! and a store. An owner that comes early spins briefly, as in algorithm 3 of Aether. But there may
+//! be more threads than processors, and the predecessor may have lost its processor or have a long
+//! record to fill in: waiting for it would hold up the latches and locks of the waiting thread. So
+//! the owner leaves an early-release entry, and another thread releases the space when it is due.
 //!
 //! # Early-release entries
 //! The entries are in a table, in a bucket that the LSN determines. The table has no order and no
@@ -24,25 +22,21 @@
 //! and have seen the hint that there are entries, and those that need the position, above all a
 //! flush. A thread that has left an entry reads the position once more, and a thread that has moved
 //! the position searches for an entry there. With a fence in between, one of the two would always
-//! find what the other has done; but for threads that release in turn, a fence would double the
-//! price. So the two may pass each other, and then the entry waits for the next thread that follows
-//! entries.
+//! find what the other has done; but a fence would double the price of a release in turn. So the
+//! two may pass each other, and then the entry waits for the next thread that follows entries.
 //!
-//! Measurements can disable the entries to show their benefit: then every owner waits until its
-//! space is due, as in the paper.
+//! Without entries (for measurements) every owner waits until its space is due, as in the paper.
 //!
 //! When all cells of its bucket are occupied, an owner waits until its space is due or a cell is
-//! free, and follows entries meanwhile. The thread for which it waits needs nothing but a
-//! processor. When the log has failed no thread waits, and entries for which there is no cell are
-//! lost: nothing becomes stable any more.
+//! free, and follows entries meanwhile. It waits for a thread that needs nothing but a processor.
+//! In a failed log no thread waits, and entries without a cell are lost: nothing becomes stable.
 
 use duramen_sync::atomic::{AtomicU64, Ordering, fence};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Backoff, CachePadded};
 use duramen_types::{Lsn, planted};
 
-/// The largest number of entries that a thread follows besides its own work; the next thread goes
-/// on.
+/// The largest number of entries that a thread follows besides its own work.
 const FOLLOWED: usize = if cfg!(duramen_loom) { 1 } else { 16 };
 
 /// Entries of a bucket.
@@ -58,16 +52,14 @@ const OCCUPIED: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Released {
     position: CachePadded<Position>,
-    /// The number of buckets is a power of two; none where every thread waits until its space is
-    /// due.
+    /// A power of two of them; none where every thread waits until its space is due.
     buckets: Box<[Bucket]>,
 }
 
 #[derive(Debug)]
 struct Position {
     lsn: AtomicU64,
-    /// Below this LSN there may be entries. A hint: it may be too low when two threads have left
-    /// entries at the same time.
+    /// Below this LSN there may be entries. A hint: too low if two threads left entries at once.
     noted: AtomicU64,
 }
 
@@ -85,8 +77,7 @@ struct Entry {
 impl Released {
     /// Log bytes for each bucket.
     const BYTES_PER_BUCKET: u64 = 16 << 10;
-    /// An entry moves the hint to the end of this number of bytes, so that few entries have to move
-    /// it.
+    /// An entry moves the hint to the end of this number of bytes, so that few entries move it.
     const HINT_BYTES: u64 = if cfg!(duramen_loom) { 1 } else { 16 << 10 };
 
     /// Starts at `lsn`, below which everything is released, for a buffer of `capacity` bytes.
@@ -110,8 +101,7 @@ impl Released {
         Lsn::new(self.position.lsn.load(Ordering::Acquire))
     }
 
-    /// Moves the position to `to`. The caller has seen the position at the start of its space, or
-    /// its design ensures the order.
+    /// Moves the position; the caller has seen it at its space, or its design ensures the order.
     #[inline]
     pub(crate) fn release_due(&self, to: Lsn) {
         self.position.lsn.store(to.get(), Ordering::Release);
@@ -142,7 +132,10 @@ impl Released {
         if self.is_turn_soon(lsn) {
             self.release_in_turn(end);
         } else if self.buckets.is_empty() {
-            self.wait_for_turn(lsn);
+            while self.get() != lsn {
+                // A fresh backoff never yields, so this is the wait of the paper.
+                Backoff::new().snooze();
+            }
             self.release_due(end);
         } else {
             self.leave_entry(lsn, end, has_failed);
@@ -163,15 +156,7 @@ impl Released {
         false
     }
 
-    fn wait_for_turn(&self, lsn: Lsn) {
-        while self.get() != lsn {
-            // A fresh backoff never yields, so this is the wait of the paper.
-            Backoff::new().snooze();
-        }
-    }
-
-    /// Leaves an entry for the space, or releases it if it becomes due before there is a cell for
-    /// the entry.
+    /// Leaves an entry for the space, or releases it if it becomes due before there is a cell.
     fn leave_entry(&self, lsn: Lsn, end: Lsn, has_failed: impl Fn() -> bool) {
         reach(Probe::EarlyReleaseEntered);
         let mut backoff = Backoff::new();
@@ -214,7 +199,6 @@ impl Released {
         }
     }
 
-    /// Returns the bucket for the entry of the space that starts at `lsn`.
     fn bucket(&self, lsn: Lsn) -> &Bucket {
         // Multiplicative hashing (Knuth, volume 3, section 6.4): records have few different sizes.
         let hash = lsn.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

@@ -1,19 +1,16 @@
 //! Writing the released part of the log buffer to the segments.
 //!
 //! A flush writes whole blocks, from the block in which the durable part ends to the released end.
-//! Full blocks go directly from the ring. The last block is usually not full, and other threads are
-//! filling in the rest of it in the ring. So the released part of the last block goes through a
-//! scratch block, padded with zeros. The next flush writes that block again. If that write is torn,
-//! the sectors before the durable end are the same in both versions.
+//! Full blocks go directly from the ring. The rest of the last block is usually being filled in, so
+//! its released part goes through a scratch block, padded with zeros, and the next flush writes the
+//! block again. If that write is torn, both versions agree in the sectors before the durable end.
 //!
-//! If insertion does not seal records ([`Sealing`]), the flush seals them before it writes: it
-//! computes their checksums and writes them into the ring. A flush covers whole records, and each
-//! record is new in exactly one flush. So each record is sealed once, and the part of a block that
-//! is written again is already sealed. No other thread accesses those bytes of the ring: the
-//! inserting thread has finished with them, and readers read the segments.
+//! If insertion does not seal records ([`Sealing`]), the flush first writes their checksums into
+//! the ring. A flush covers whole records, and each record is new in exactly one flush. So each
+//! record is sealed once, and the part of a block that is written again is already sealed. No other
+//! thread accesses those bytes: the inserting thread has finished, and readers read the segments.
 //!
-//! A buffer in persistent memory is written out when it fills up. There a flush serves de-staging,
-//! not commits.
+//! With a buffer in persistent memory, which is written out when full, a flush only de-stages.
 //!
 //! The durable position moves only when everything below it is on the device. It moves only to the
 //! end of the released part at the start of the flush, which is the end of a record.
@@ -27,15 +24,14 @@ use crate::buffer::positions::Space;
 use crate::buffer::ring::Ring;
 use crate::device::Tail;
 use crate::error::Result;
-use crate::format::header::{Layout, MAX_RECORD_BYTES};
+use crate::format::header::Layout;
 use crate::format::record::{NewRecord, encode, filled, seal};
 use crate::format::segment::BLOCK;
 use crate::options::Sealing;
 use crate::segments::files::SegmentFiles;
 use crate::segments::pool::Segments;
 
-/// Up to this many bytes are written in one durable write. Larger amounts are written in parts of
-/// this size, followed by a sync.
+/// The most bytes of one durable write. Larger amounts go in parts of this size, and then a sync.
 const WRITE_BYTES: u64 = 1 << 20;
 
 /// Writes the log buffer to the segments.
@@ -60,27 +56,6 @@ impl Flusher {
         self.sealing == Sealing::AtFlush
     }
 
-    /// Fills `record` in at `lsn`.
-    ///
-    /// # Safety
-    /// As for [`crate::device::Device::fill`].
-    pub(crate) unsafe fn fill(
-        &self,
-        tail: Tail<'_>,
-        lsn: Lsn,
-        layout: Layout,
-        record: &NewRecord<'_>,
-        gsn: Gsn,
-        durable: Lsn,
-    ) {
-        // SAFETY: the space is the caller's. The flusher accesses nothing behind the released end.
-        // There is room, so the bytes that lay here before are on the device.
-        let space = unsafe { tail.ring.bytes_mut(lsn, layout.record_bytes(record.payload.len())) };
-        encode::<MAX_RECORD_BYTES>(space, layout, record, lsn, gsn, durable);
-        filled(record, space);
-        self.inserted(space, lsn);
-    }
-
     /// Seals a record that has just been filled in, if a flush will not do it.
     #[inline]
     pub(crate) fn inserted(&self, record: &mut [u8], lsn: Lsn) {
@@ -99,8 +74,7 @@ impl Flusher {
         (self.flushes.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Locks the right to write to the segments, and returns the scratch block for
-    /// [`Flusher::write`].
+    /// Locks the right to write to the segments; returns the scratch block for [`Flusher::write`].
     pub(crate) fn lock(&self) -> MutexGuard<'_, AlignedBuf> {
         self.scratch.lock()
     }
@@ -110,8 +84,7 @@ impl Flusher {
     pub(crate) fn begin(&self, tail: Tail<'_>, to: Lsn) -> Option<(Lsn, Lsn)> {
         let Tail { ring, space, .. } = tail;
         let from = space.durable();
-        // Checked after `to` has been read: a log that has failed releases space that was never
-        // filled in.
+        // Checked after `to` has been read: a failed log releases space that was never filled in.
         if from == to || space.has_failed() {
             return None;
         }
@@ -139,13 +112,11 @@ impl Flusher {
         let (start, full, end) = (from / BLOCK * BLOCK, to / BLOCK * BLOCK, to.next_multiple_of(BLOCK));
         // Does nothing for records that were inserted under a log reservation.
         segments.ensure(end, to - from)?;
-        // All files are opened before anything is written, so that a file that cannot be opened at
-        // this moment does no harm.
+        // All files are opened before anything is written, so that a failure to open does no harm.
         let pieces = self.files.pieces(start, end).map(|piece| Ok((piece, self.files.file_at(piece.0)?)));
         let pieces = pieces.collect::<Result<Vec<_>>>()?;
-        // SAFETY: everything below `to` is released, so no thread fills it in any more, and no
-        // thread reuses it before it is durable. The part of the first block below `from` is kept
-        // too (see `space`).
+        // SAFETY: everything below `to` is released, so no thread fills it in any more, and none
+        // reuses it before it is durable. The part of the first block below `from` is kept, too.
         let stable = unsafe { ring.bytes(Lsn::new(start), (to - start) as usize) };
         let (blocks, rest) = stable.split_at((full - start) as usize);
         scratch[..rest.len()].copy_from_slice(rest);
@@ -180,6 +151,28 @@ impl Flusher {
             self.files.write_from(first);
         }
     }
+}
+
+/// Fills `record` in at `lsn` without a checksum; returns its bytes.
+///
+/// # Safety
+/// As for [`crate::device::Device::fill`].
+#[inline(always)]
+#[allow(clippy::mut_from_ref, reason = "the contract makes the range exclusive")]
+pub(crate) unsafe fn fill_unsealed<'r, const MAX_PAYLOAD: usize>(
+    ring: &'r Ring,
+    lsn: Lsn,
+    layout: Layout,
+    record: &NewRecord<'_>,
+    gsn: Gsn,
+    durable: Lsn,
+) -> &'r mut [u8] {
+    // SAFETY: the space is the caller's. The flusher accesses nothing behind the released end.
+    // There is room, so the bytes that lay here before are on the device.
+    let space = unsafe { ring.bytes_mut(lsn, layout.record_bytes(record.payload.len())) };
+    encode::<MAX_PAYLOAD>(space, layout, record, lsn, gsn, durable);
+    filled(record, space);
+    space
 }
 
 /// Writes more than [`WRITE_BYTES`], durably.

@@ -16,16 +16,16 @@
 //! 24 gsn          u64  only in one of several logs   44 payload      u32  its length
 //! ```
 //!
-//! The highest bit of the mark is set: where a full header has the highest bit of its length, which
+//! The highest bit of the mark is set; in a full header it is the highest bit of the length, which
 //! is clear. The other bits are the exclusive or of the lowest bits of the record's LSN, in units
-//! of 8 bytes and of 256 KiB. So bytes that are not a header are told from one before a checksum
-//! has to be computed. In a full header the GSN serves this end: with one log it is the LSN, and
-//! with several logs GSNs run ahead of LSNs.
+//! of 8 bytes and of 256 KiB: most bytes that are not a header are rejected without computing a
+//! checksum. In a full header the GSN serves this end: with one log it is the LSN, and with several
+//! logs GSNs run ahead of LSNs.
 //!
 //! The header is chosen before the record has a position, so it cannot depend on the distance to
 //! the transaction's previous record. A record that has a previous one gets a short header if both
-//! are in the same log, the log has at most [`MOST_LOG_BYTES`], and the previous one is at most
-//! this far behind the place where the log was opened.
+//! are in the same log, which has at most [`MOST_LOG_BYTES`], and the previous one is at most this
+//! far behind the place where the log was opened.
 //!
 //! The backlog is how many blocks of the log were not durable yet when the record was filled in,
 //! rounded up. A short header states it with four significant bits: fewer than 16 as they are, and
@@ -44,8 +44,7 @@ pub(crate) const MOST_HEADER_BYTES: usize = 48;
 /// Size of the shortest header, and so of the shortest record, in bytes.
 pub(crate) const LEAST_HEADER_BYTES: usize = 24;
 
-/// Size of the largest log in which a short header can state any distance: half of what it can
-/// state.
+/// The largest log with short headers: half the distance that they can state, in bytes.
 const MOST_LOG_BYTES: u64 = 1 << 34;
 
 /// Number of addresses in a log.
@@ -60,7 +59,6 @@ const TOO_MANY: u64 = 255;
 /// Bits of a transaction's number that a short header holds.
 const TXN_BITS: u32 = 40;
 
-/// The layout of a record's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Layout {
     /// 24 bytes: in a log that is the only one.
@@ -75,14 +73,12 @@ pub(crate) enum Layout {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layouts {
     short: Layout,
-    /// The addresses of previous records to which a short header can state the distance: the first,
-    /// and how far they reach.
+    /// The addresses to which a short header can state the distance: the first, and their number.
     near: (u64, u64),
 }
 
 impl Layouts {
-    /// Returns the layouts of `log`, which has been opened at `end` and holds at most `max_bytes`.
-    /// It may have been larger before.
+    /// Returns the layouts of `log`, opened at `end`: from now on it holds at most `max_bytes`.
     pub(crate) fn of_log(log: LogId, is_only_one: bool, end: Lsn, max_bytes: u64) -> Self {
         let short = if is_only_one { Layout::Short } else { Layout::ShortWithGsn };
         let first = LogAddress::of(log, Lsn::new(end.get().saturating_sub(MOST_LOG_BYTES).next_multiple_of(8)));
@@ -112,7 +108,6 @@ pub(crate) const fn most_record_bytes(payload: usize) -> usize {
 }
 
 impl Layout {
-    /// Returns the size of the header in bytes.
     #[inline(always)]
     pub(crate) const fn bytes(self) -> usize {
         match self {
@@ -133,8 +128,7 @@ impl Layout {
     /// durable up to `durable`.
     ///
     /// # Panics
-    /// If the layout is short and the previous record is not before `lsn`, or further away than the
-    /// log reaches.
+    /// If the layout is short and cannot state the distance from the previous record to `lsn`.
     #[inline(always)]
     pub(crate) fn encode(self, space: &mut [u8], fields: &Fields, lsn: Lsn, durable: Lsn) {
         let Fields { gsn, txn, page, prev, kind, flags, payload } = *fields;
@@ -202,18 +196,16 @@ pub(crate) struct Fields {
     pub(crate) payload: usize,
 }
 
-/// The beginning of a record as found on disk: none of it can be trusted before the checksum has
-/// been compared.
+/// The beginning of a record on disk, which is untrusted until its checksum has been compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header<'a> {
     least: &'a [u8; LEAST_HEADER_BYTES],
-    /// What follows, if anything.
     rest: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// Returns the header at the start of `bytes`, if there are enough bytes for a short one. If
-    /// there are more, [`Self::length`] and [`Self::is_in_place`] check more.
+    /// Returns the header at the start of `bytes`, if they hold a short one. With more bytes,
+    /// [`Self::length`] and [`Self::is_in_place`] check more.
     #[inline]
     pub(crate) fn at(bytes: &'a [u8]) -> Option<Self> {
         bytes.split_first_chunk().map(|(least, rest)| Self { least, rest })
@@ -251,36 +243,31 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A header, decoded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Decoded {
-    pub(crate) layout: Layout,
-    pub(crate) fields: Fields,
-    /// A position up to which the log was durable when the record was filled in, if the record
-    /// states one.
-    pub(crate) durable_before: Option<Lsn>,
-}
-
-impl Decoded {
-    /// Decodes the header of the whole `record`, which is at `lsn` and passes its check.
-    pub(crate) fn from(record: &[u8], identity: &Identity, lsn: Lsn) -> Option<Self> {
-        let word = (number(record.first_chunk::<8>()?, 0) >> 32) as u32;
-        if word & SHORT == 0 { full(record, lsn) } else { short(record, word, identity, lsn) }
-    }
+/// Decodes the header of the whole `record`, which is at `lsn` and passes its check. Also returns
+/// a position up to which the log was durable when the record was filled in, if it states one.
+pub(super) fn decode(record: &[u8], identity: &Identity, lsn: Lsn) -> Option<(Layout, Fields, Option<Lsn>)> {
+    let header = Header::at(record)?;
+    let is_full = header.word() & SHORT == 0;
+    let (layout, fields, backlog) = if is_full { full(record)? } else { short(&header, identity, lsn)? };
+    let durable_before = backlog.map(|blocks| Lsn::new(lsn.get().saturating_sub(blocks * BLOCK_SIZE as u64)));
+    (record.len() == layout.record_bytes(fields.payload)).then_some((layout, fields, durable_before))
 }
 
 /// Returns the number at `at` of a header.
 #[inline]
-fn number<const N: usize>(header: &[u8; N], at: usize) -> u64 {
+pub(super) fn number<const N: usize>(header: &[u8; N], at: usize) -> u64 {
     let mut field = [0; 8];
     field.copy_from_slice(&header[at..at + 8]);
     u64::from_le_bytes(field)
 }
 
-fn full(record: &[u8], lsn: Lsn) -> Option<Decoded> {
+/// What a header states; and the backlog in blocks, if it states one.
+type Stated = (Layout, Fields, Option<u64>);
+
+fn full(record: &[u8]) -> Option<Stated> {
     let header: &[u8; MOST_HEADER_BYTES] = record.first_chunk()?;
     let tail = number(header, 40);
-    let (blocks, payload) = (tail >> 16 & 0xffff, (tail >> 32) as usize);
+    let backlog = tail >> 16 & 0xffff;
     let fields = Fields {
         gsn: Gsn::new(number(header, 8)),
         txn: TxnId::new(number(header, 16)),
@@ -288,21 +275,18 @@ fn full(record: &[u8], lsn: Lsn) -> Option<Decoded> {
         page: PageId::new(number(header, 32)),
         kind: tail as u8,
         flags: (tail >> 8) as u8,
-        payload,
+        payload: (tail >> 32) as usize,
     };
-    let durable_before = (blocks != u64::from(u16::MAX)).then(|| before(lsn, blocks));
-    let layout = Layout::Full;
-    (record.len() == layout.record_bytes(payload)).then_some(Decoded { layout, fields, durable_before })
+    Some((Layout::Full, fields, (backlog != u64::from(u16::MAX)).then_some(backlog)))
 }
 
-fn short(record: &[u8], word: u32, identity: &Identity, lsn: Lsn) -> Option<Decoded> {
-    let header: &[u8; LEAST_HEADER_BYTES] = record.first_chunk()?;
+fn short(header: &Header<'_>, identity: &Identity, lsn: Lsn) -> Option<Stated> {
     let (layout, gsn) = if identity.count > 1 {
-        (Layout::ShortWithGsn, number(record.first_chunk::<32>()?, 24))
+        (Layout::ShortWithGsn, number(header.rest.first_chunk::<8>()?, 0))
     } else {
         (Layout::Short, lsn.get())
     };
-    let (places, rest) = (number(header, 8), number(header, 16));
+    let (places, rest) = (number(header.least, 8), number(header.least, 16));
     let (distance, backlog) = (places >> 32, rest >> 56);
     let prev = match distance {
         0 => LogAddress::ZERO,
@@ -315,13 +299,7 @@ fn short(record: &[u8], word: u32, identity: &Identity, lsn: Lsn) -> Option<Deco
         page: PageId::new(places & u64::from(u32::MAX)),
         kind: (rest >> TXN_BITS) as u8,
         flags: (rest >> 48) as u8,
-        payload: (word as usize & 0xffff).checked_sub(layout.bytes())?,
+        payload: (header.word() as usize & 0xffff).checked_sub(layout.bytes())?,
     };
-    let durable_before = (backlog != TOO_MANY).then(|| before(lsn, fine(backlog)));
-    (record.len() == layout.record_bytes(fields.payload)).then_some(Decoded { layout, fields, durable_before })
-}
-
-/// Returns the position `blocks` before `lsn`.
-fn before(lsn: Lsn, blocks: u64) -> Lsn {
-    Lsn::new(lsn.get().saturating_sub(blocks * BLOCK_SIZE as u64))
+    Some((layout, fields, (backlog != TOO_MANY).then(|| fine(backlog))))
 }

@@ -2,8 +2,7 @@
 
 use duramen_types::{LogId, Lsn, crc32c_append};
 
-/// Identifies the log to which records belong. Besides the position, it seeds the checksums of the
-/// log's records.
+/// Identifies the log to which records belong. It and the position seed their checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub(crate) database: [u8; 16],

@@ -1,35 +1,34 @@
 //! The format of a record.
 //!
 //! [`super::header`] has the layouts of headers. The payload follows the header, and zeros follow
-//! the payload up to a multiple of 8 bytes. The checksum, CRC-32C, covers a seed and all of the
-//! record behind the checksum, padding included.
+//! the payload up to a multiple of 8 bytes. All numbers are little-endian. Records follow each
+//! other without gaps, across segments too.
 //!
-//! All numbers are little-endian. Records follow each other without gaps, across segments too.
-//! Either the thread that inserts a record or the thread that flushes it computes the checksum
+//! The checksum, CRC-32C, covers a seed and all of the record behind the checksum, padding
+//! included. The thread that inserts the record or the one that flushes it computes the checksum
 //! ([`crate::Sealing`]); on disk it is always present. The seed is the record's LSN plus a number
 //! derived from the identity of the database and the log. So a record is valid only where it was
 //! written: leftovers from an earlier use of a recycled segment, or from another log, are not.
 //!
 //! A header states the backlog: how much of the log was not durable yet when the record was filled
 //! in. It lets recovery tell a torn tail from damage. A flush starts only when the previous flush
-//! is durable, so a crash leaves holes in the last flush at most. Suppose that a valid record
-//! behind a hole states that the log was durable beyond the hole when the record was filled in.
-//! Then the hole was not there at that time: something other than a crash destroyed hardened
-//! records.
+//! is durable, so a crash leaves holes in the last flush at most. If a valid record behind a hole
+//! states that the log was durable beyond the hole, something other than a crash has destroyed
+//! hardened records.
 
 use duramen_sync::cost;
 use duramen_types::{
     Block, Gsn, LogAddress, LogId, Lsn, PageId, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three, planted,
 };
 
-use super::header::{Decoded, Fields, Header, Layout};
+use super::header::{self, Fields, Header, Layout};
 use super::identity::Identity;
 
 /// Payloads up to this size are copied inline; a call would take longer than the copy.
 pub(crate) const SMALL_PAYLOAD: usize = 128;
 
-/// Flag of a sync record, in one of several logs: the last bytes of its payload are the tails of
-/// all logs (see [`crate::Log`]). Users of the log do not see it.
+/// Flag of a sync record: the tails of all logs end its payload (see [`crate::Log`]). Users of the
+/// log do not see it.
 pub(crate) const FLAG_SYNCHRONIZES: u8 = 0x80;
 
 /// Bytes of the boundary before the tails.
@@ -53,36 +52,10 @@ pub struct NewRecord<'a> {
     pub page: PageId,
     /// The transaction's previous record, which the log still holds, or zero.
     pub prev: LogAddress,
-    /// The record's GSN must exceed this one (the GSN of the page and of the transaction before the
-    /// change).
+    /// The record's GSN must exceed this one: that of the page and transaction before the change.
     pub after: Gsn,
     /// The payload: at most [`crate::WalOptions::max_payload`] bytes.
     pub payload: &'a [u8],
-}
-
-/// A record of the log, copied out.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Record {
-    /// The log that contains the record.
-    pub log: LogId,
-    /// Where the record starts.
-    pub lsn: Lsn,
-    /// Where the record ends and the next one starts.
-    pub end: Lsn,
-    /// The record's position in the global order.
-    pub gsn: Gsn,
-    /// The transaction that inserted it.
-    pub txn: TxnId,
-    /// The page that the record concerns, or zero.
-    pub page: PageId,
-    /// The transaction's previous record, or zero.
-    pub prev: LogAddress,
-    /// What the payload means, to the user of the log.
-    pub kind: u8,
-    /// Further information for the user of the log.
-    pub flags: u8,
-    /// The payload.
-    pub payload: Vec<u8>,
 }
 
 /// A record of the log, lent by a [`crate::Scanner`].
@@ -112,22 +85,13 @@ pub struct RecordRef<'a> {
     pub(crate) tails: &'a [u8],
     /// The boundary that a sync record states, or its GSN.
     pub(crate) boundary: Gsn,
-    /// A position up to which the log was durable when the record was filled in, if the record
-    /// states one.
+    /// A position up to which the log was durable when the record was filled in, if stated.
     pub(crate) durable_before: Option<Lsn>,
 }
 
-impl Record {
-    /// Returns the record's log and its start.
-    pub fn address(&self) -> LogAddress {
-        LogAddress::of(self.log, self.lsn)
-    }
-}
-
 impl RecordRef<'_> {
-    /// Returns the boundary of the epoch that a sync record of several logs has ended: the logs can
-    /// be cut behind this GSN. Sync records of earlier versions state no boundary; they end with
-    /// their own GSN.
+    /// Returns the boundary of the epoch that a sync record of several logs has ended, or its own
+    /// GSN if an earlier version wrote it: the logs can be cut behind this GSN.
     #[inline]
     pub fn boundary(&self) -> Option<Gsn> {
         (!self.tails.is_empty()).then_some(self.boundary)
@@ -137,17 +101,10 @@ impl RecordRef<'_> {
     pub fn address(&self) -> LogAddress {
         LogAddress::of(self.log, self.lsn)
     }
-
-    /// Copies the record out of the scanner.
-    pub fn to_record(&self) -> Record {
-        let Self { log, lsn, end, gsn, txn, page, prev, kind, flags, payload, .. } = *self;
-        Record { log, lsn, end, gsn, txn, page, prev, kind, flags, payload: payload.to_vec() }
-    }
 }
 
-/// Writes `record`, with at most `MAX_PAYLOAD`, into `space`, which is as long as the record.
-/// `space` is at `lsn` in a log that is durable up to `durable`. The record has no checksum until
-/// [`seal`] computes it.
+/// Writes `record`, with at most `MAX_PAYLOAD`, into `space`, which is as long as the record and at
+/// `lsn` in a log that is durable up to `durable`. [`seal`] adds the checksum.
 #[inline(always)]
 pub(crate) fn encode<const MAX_PAYLOAD: usize>(
     space: &mut [u8],
@@ -217,10 +174,24 @@ pub(crate) const fn checksum_instructions(bytes: usize) -> u64 {
 /// # Panics
 /// If `records` does not contain whole records.
 pub(crate) fn seal(records: &mut [u8], identity: &Identity, from: Lsn) {
-    let mut records = Unsealed { records, lsn: from };
+    let (mut records, mut lsn) = (records, from);
+    let mut next = || {
+        if records.is_empty() {
+            return None;
+        }
+        let rest = std::mem::take(&mut records);
+        let length = Header::at(rest).and_then(|header| header.length()).filter(|length| *length <= rest.len());
+        let (record, behind) = rest.split_at_mut(length.expect("what is released is records"));
+        cost::read(record.as_ptr(), record.len());
+        cost::work(checksum_instructions(record.len()));
+        let start = lsn;
+        lsn = start.advance(record.len() as u64);
+        records = behind;
+        Some(Unsealed { lsn: start, words: record.as_chunks_mut().0 })
+    };
     loop {
         // Three at a time: see `crc32c_words_of_three`.
-        match [records.next(), records.next(), records.next()] {
+        match [next(), next(), next()] {
             [Some(mut a), Some(mut b), Some(mut c)] => {
                 let crcs = crc32c_words_of_three([&a, &b, &c].map(|record| record.block(identity)));
                 [&mut a, &mut b, &mut c].into_iter().zip(crcs).for_each(|(record, crc)| record.put(crc));
@@ -235,37 +206,13 @@ pub(crate) fn seal(records: &mut [u8], identity: &Identity, from: Lsn) {
     }
 }
 
-/// Iterates over records that have not been sealed yet.
-struct Unsealed<'a> {
-    records: &'a mut [u8],
-    lsn: Lsn,
-}
-
 /// A record that has not been sealed yet.
-struct UnsealedRecord<'a> {
+struct Unsealed<'a> {
     lsn: Lsn,
     words: &'a mut [[u8; 8]],
 }
 
-impl<'a> Unsealed<'a> {
-    #[inline]
-    fn next(&mut self) -> Option<UnsealedRecord<'a>> {
-        if self.records.is_empty() {
-            return None;
-        }
-        let (records, lsn) = (std::mem::take(&mut self.records), self.lsn);
-        let header = Header::at(records);
-        let length = header.and_then(|header| header.length()).filter(|length| *length <= records.len());
-        let (record, behind) = records.split_at_mut(length.expect("what is released is records"));
-        cost::read(record.as_ptr(), record.len());
-        cost::work(checksum_instructions(record.len()));
-        self.lsn = lsn.advance(record.len() as u64);
-        self.records = behind;
-        Some(UnsealedRecord { lsn, words: record.as_chunks_mut().0 })
-    }
-}
-
-impl UnsealedRecord<'_> {
+impl Unsealed<'_> {
     #[inline]
     fn block(&self, identity: &Identity) -> Block<'_> {
         let [_, _, _, _, half @ ..] = self.words[0];
@@ -278,8 +225,7 @@ impl UnsealedRecord<'_> {
     }
 }
 
-/// Returns whether the record at `lsn` is what was written there. `bytes` are the whole record, as
-/// long as [`Header::length`] states.
+/// Returns whether `bytes`, as many as [`Header::length`] states, are the record written at `lsn`.
 pub(crate) fn is_intact(bytes: &[u8], identity: &Identity, lsn: Lsn) -> bool {
     let crc = crc32c_append(identity.seed_at(lsn), &bytes[4..]);
     let in_place = Header::at(bytes).is_some_and(|header| header.is_in_place(identity, lsn));
@@ -288,7 +234,7 @@ pub(crate) fn is_intact(bytes: &[u8], identity: &Identity, lsn: Lsn) -> bool {
 
 /// Reads the record at `lsn`, of which `bytes` are the whole.
 pub(crate) fn decode<'a>(bytes: &'a [u8], identity: &Identity, lsn: Lsn) -> Option<RecordRef<'a>> {
-    let Decoded { layout, fields, durable_before } = Decoded::from(bytes, identity, lsn)?;
+    let (layout, fields, durable_before) = header::decode(bytes, identity, lsn)?;
     let Fields { gsn, txn, page, prev, kind, mut flags, payload } = fields;
     let mut payload = bytes.get(layout.bytes()..layout.bytes() + payload)?;
     let (mut tails, mut boundary): (&[u8], _) = (&[], gsn);

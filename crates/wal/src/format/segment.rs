@@ -27,22 +27,22 @@
 //! Segment `n` holds the LSNs from `FIRST_LSN + n * (segment_bytes - 4096)`, so a block of LSNs is
 //! also a block of the file. The log's start is the highest `start` in any of its segments.
 //!
-//! The file of the last segment may be shorter than `segment_bytes`: it grows ahead of the log. The
-//! log ends before the end of the file. A file is durable with its new size before the header
-//! states this size, so a file that is shorter than its header states has lost its end.
+//! The file of the last segment may be shorter than `segment_bytes`: it grows ahead of the log,
+//! which ends inside it. A file is durable with its new size before the header states this size, so
+//! a file that is shorter than its header states has lost its end.
 
 use duramen_io::{AlignedBuf, File};
 use duramen_types::{BLOCK_SIZE, LogId, Lsn, SECTOR_SIZE, crc32c};
 
 use crate::address::FIRST_LSN;
 use crate::error::{Result, WalError};
+use crate::format::header::number as number_at;
 use crate::format::identity::Identity;
 
 /// Directory of the segments of a database's first log, and of copies of them.
 pub(crate) const DIRECTORY: &str = "log";
 
-/// Returns the directory of the segments of a log: `log`, and for further logs of a database `log1`
-/// and so on.
+/// Returns the directory of the segments of a log: `log`, or `log1` and so on for further logs.
 pub(crate) fn directory(log: LogId) -> String {
     if log.is_zero() { DIRECTORY.to_owned() } else { format!("log{}", log.get()) }
 }
@@ -50,8 +50,7 @@ pub(crate) fn directory(log: LogId) -> String {
 /// Size of a block, and of the header, in bytes.
 pub(crate) const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// LSNs stay below this limit: additions to an LSN never overflow, and the highest bit is free for
-/// marks.
+/// LSNs stay below this limit, so additions never overflow, and the highest bit is free for marks.
 const LSN_LIMIT: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"DURAMLOG";
@@ -88,8 +87,7 @@ impl Geometry {
         FIRST_LSN.get() + number * self.data_bytes()
     }
 
-    /// Returns [`Geometry::base`] for a number that may be implausible: `None` if the segment would
-    /// exceed the possible LSNs.
+    /// Returns [`Geometry::base`], or `None` if the segment would exceed the possible LSNs.
     fn checked_base(&self, number: u64) -> Option<u64> {
         let limit = number.checked_add(1)?.checked_mul(self.data_bytes())?.checked_add(FIRST_LSN.get())?;
         (limit <= LSN_LIMIT).then(|| self.base(number))
@@ -100,8 +98,7 @@ impl Geometry {
         BLOCK + (lsn - FIRST_LSN.get()) % self.data_bytes()
     }
 
-    /// Returns the size of the file of segment `number` that holds everything below `lsn`, in whole
-    /// blocks, as far as it belongs to the segment.
+    /// Returns the size of a file of segment `number` up to `lsn`, in whole blocks, at most whole.
     pub(crate) fn bytes_up_to(&self, number: u64, lsn: u64) -> u64 {
         let inside = lsn.saturating_sub(self.base(number)).next_multiple_of(BLOCK);
         BLOCK + inside.min(self.data_bytes())
@@ -109,8 +106,13 @@ impl Geometry {
 
     /// Makes the error that the log is damaged at `lsn`.
     pub(crate) fn corrupt(&self, lsn: u64, reason: impl Into<String>) -> WalError {
-        WalError::Corrupt { segment: self.segment_of(lsn), offset: self.offset(lsn), reason: reason.into() }
+        damaged(self.segment_of(lsn), self.offset(lsn), reason)
     }
+}
+
+/// Makes the error that a segment is damaged at this offset of its file.
+pub(crate) fn damaged(segment: u64, offset: u64, reason: impl Into<String>) -> WalError {
+    WalError::Corrupt { segment, offset, reason: reason.into() }
 }
 
 /// Returns the file name of segment `number` of `log`.
@@ -131,24 +133,22 @@ pub(crate) enum LogFile {
     Foreign,
 }
 
-/// Derives the kind of a file from its name without the directory.
+/// Returns the kind of a file, given its name without the directory.
 pub(crate) fn classify(name: &str) -> LogFile {
-    let number = |digits: &str| {
+    let number = |ending: &str| {
+        let digits = name.strip_suffix(ending)?;
         let lower_hex = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        (digits.len() == 16 && lower_hex).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+        let number = u64::from_str_radix(digits, 16).ok()?;
+        // The log never assigns a number so large that its LSNs would overflow.
+        (digits.len() == 16 && lower_hex && number < 1 << 44).then_some(number)
     };
-    // The log never assigns a number so large that its LSNs would overflow.
-    let plausible = |number: &u64| *number < 1 << 44;
-    if let Some(number) = name.strip_suffix(".log").and_then(number).filter(plausible) {
-        LogFile::Segment(number)
-    } else if let Some(number) = name.strip_suffix(".spare").and_then(number).filter(plausible) {
-        LogFile::Spare(number)
-    } else {
-        LogFile::Foreign
+    match (number(".log"), number(".spare")) {
+        (Some(number), _) => LogFile::Segment(number),
+        (_, Some(number)) => LogFile::Spare(number),
+        _ => LogFile::Foreign,
     }
 }
 
-/// The header of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHeader {
     pub(crate) database: [u8; 16],
@@ -165,71 +165,55 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// Makes the header of a copy of segment `number`, whose log starts at `start`, in a separate
-    /// file to which no log writes.
+    /// Makes the header of segment `number`, whose log starts at `start`, in a copy: the file is
+    /// whole, and no log writes to it.
     pub(crate) fn of_copy(identity: &Identity, number: u64, start: Lsn, segment_bytes: u64) -> Self {
         let (database, log) = (identity.database, identity.log);
         // One log is written as 0: such logs existed before several logs were possible.
         let logs = if identity.count > 1 { identity.count } else { 0 };
-        Self {
-            database,
-            log,
-            logs,
-            number,
-            start,
-            segment_bytes,
-            ring_bytes: BLOCK,
-            ring: 0,
-            file_bytes: segment_bytes,
-        }
+        let (ring_bytes, ring, file_bytes) = (BLOCK, 0, segment_bytes);
+        Self { database, log, logs, number, start, segment_bytes, ring_bytes, ring, file_bytes }
     }
 
     /// Writes the header to its place in `file`.
     pub(crate) fn write(&self, file: &dyn File) -> Result<()> {
-        let mut block = AlignedBuf::zeroed(BLOCK as usize);
-        self.encode(&mut block);
-        Ok(file.write_at(&[&block], 0)?)
+        Ok(file.write_at(&[&self.encode()], 0)?)
     }
 
-    /// Writes the header to the start of `block`.
-    pub(crate) fn encode(&self, block: &mut [u8]) {
-        let block = &mut block[..SECTOR_SIZE];
-        block.fill(0);
-        let base = Geometry { segment_bytes: self.segment_bytes }.base(self.number);
-        block[..8].copy_from_slice(&MAGIC);
-        let is_whole = self.file_bytes == self.segment_bytes;
+    /// Writes the header to its place in `file`, durably.
+    pub(crate) fn write_durable(&self, file: &dyn File) -> Result<()> {
+        Ok(file.write_durable(&[&self.encode()], 0)?)
+    }
+
+    fn encode(&self) -> AlignedBuf {
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        let Self { number, start, segment_bytes, ring_bytes, ring, file_bytes, .. } = *self;
         let several = if self.logs > 1 { SEVERAL } else { 0 };
-        let version = WHOLE + several + if is_whole { 0 } else { GROWING };
-        block[8..12].copy_from_slice(&version.to_le_bytes());
-        if !is_whole {
-            block[FILE_BYTES..FILE_BYTES + 8].copy_from_slice(&self.file_bytes.to_le_bytes());
-        }
+        let (growing, file_bytes) = if file_bytes == segment_bytes { (0, 0) } else { (GROWING, file_bytes) };
+        block[..8].copy_from_slice(&MAGIC);
+        block[8..12].copy_from_slice(&(WHOLE + several + growing).to_le_bytes());
         block[16..32].copy_from_slice(&self.database);
         block[32..34].copy_from_slice(&self.log.get().to_le_bytes());
         block[34..36].copy_from_slice(&self.logs.to_le_bytes());
-        let numbers = [self.number, base, self.start.get(), self.segment_bytes, self.ring_bytes, self.ring];
-        for (field, number) in block[40..88].chunks_exact_mut(8).zip(numbers) {
+        let base = Geometry { segment_bytes }.base(number);
+        let numbers = [number, base, start.get(), segment_bytes, ring_bytes, ring, file_bytes];
+        for (field, number) in block[40..FILE_BYTES + 8].chunks_exact_mut(8).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());
         }
-        let crc = crc32c(block);
+        let crc = crc32c(&block[..SECTOR_SIZE]);
         block[12..16].copy_from_slice(&crc.to_le_bytes());
+        block
     }
 
-    /// Reads the header of segment `number` from `block`, and checks everything except its
-    /// identity.
+    /// Reads the header of segment `number` from `block`; checks everything except its identity.
     pub(crate) fn decode(block: &[u8], number: u64) -> Result<Self> {
-        let corrupt = |reason: &str| WalError::Corrupt { segment: number, offset: 0, reason: reason.to_owned() };
+        let corrupt = |reason: &str| damaged(number, 0, reason);
         let Some(sector) = block.first_chunk::<SECTOR_SIZE>() else { return Err(corrupt("the header is incomplete")) };
         if sector[..8] != MAGIC {
             return Err(corrupt("the file does not begin with the mark of a log segment"));
         }
-        let u64_at = |at: usize| {
-            let mut field = [0; 8];
-            field.copy_from_slice(&sector[at..at + 8]);
-            u64::from_le_bytes(field)
-        };
-        let version = u64_at(8) as u32;
-        let stored_crc = (u64_at(8) >> 32) as u32;
+        let u64_at = |at: usize| number_at(sector, at);
+        let (version, stored_crc) = (u64_at(8) as u32, (u64_at(8) >> 32) as u32);
         // Checked before the checksum, which another version may compute differently.
         if !(1..=VERSION).contains(&version) {
             return Err(WalError::WrongVersion { found: version, supported: VERSION });
@@ -293,16 +277,14 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_has_a_header_of_its_own() {
-        let mut block = vec![0; BLOCK_SIZE];
-        header().encode(&mut block);
+        let block = header().encode();
         assert_eq!((block[8], &block[FILE_BYTES..FILE_BYTES + 8]), (5, &[0; 8][..]));
-        SegmentHeader { logs: 1, ..header() }.encode(&mut block);
-        assert_eq!(block[8], 3);
+        assert_eq!(SegmentHeader { logs: 1, ..header() }.encode()[8], 3);
         let short = SegmentHeader { file_bytes: 2 * BLOCK, ..header() };
-        short.encode(&mut block);
+        let block = short.encode();
         assert_eq!((block[8], SegmentHeader::decode(&block, 5).unwrap()), (6, short));
         for file_bytes in [0, BLOCK + 512, 65536 + BLOCK, u64::MAX] {
-            SegmentHeader { file_bytes, ..header() }.encode(&mut block);
+            let block = SegmentHeader { file_bytes, ..header() }.encode();
             assert!(
                 matches!(SegmentHeader::decode(&block, 5), Err(WalError::Corrupt { offset: 0, .. })),
                 "{file_bytes}"
@@ -313,8 +295,8 @@ mod tests {
     #[test]
     fn headers_of_earlier_versions_are_read() {
         for file_bytes in [65536, 2 * BLOCK] {
-            let (mut block, header) = (vec![0; BLOCK_SIZE], SegmentHeader { file_bytes, ..header() });
-            header.encode(&mut block);
+            let header = SegmentHeader { file_bytes, ..header() };
+            let mut block = header.encode();
             block[8] -= 2;
             block[12..16].fill(0);
             let crc = crc32c(&block[..SECTOR_SIZE]);
@@ -325,12 +307,11 @@ mod tests {
 
     #[test]
     fn header_round_trip_and_damage() {
-        let mut block = vec![0; BLOCK_SIZE];
-        header().encode(&mut block);
+        let mut block = header().encode();
         assert_eq!(SegmentHeader::decode(&block, 5).unwrap(), header());
         assert!(matches!(SegmentHeader::decode(&block, 6), Err(WalError::Corrupt { segment: 6, offset: 0, .. })));
         for byte in 0..SECTOR_SIZE {
-            let mut damaged = block.clone();
+            let mut damaged = block.to_vec();
             damaged[byte] ^= 0x10;
             SegmentHeader::decode(&damaged, 5).unwrap_err();
         }
@@ -347,8 +328,7 @@ mod tests {
     #[test]
     fn impossible_headers_are_corrupt() {
         let refused = |header: SegmentHeader, base: u64| {
-            let mut block = vec![0; BLOCK_SIZE];
-            SegmentHeader { number: 0, ..header }.encode(&mut block);
+            let mut block = SegmentHeader { number: 0, ..header }.encode();
             block[40..48].copy_from_slice(&header.number.to_le_bytes());
             block[48..56].copy_from_slice(&base.to_le_bytes());
             block[12..16].fill(0);

@@ -1,5 +1,4 @@
-//! Group commit: the queue of committers, their requests, and the flush that serves many of them at
-//! once.
+//! Group commit: the queue of committers, and the flush that serves many of them at once.
 
 pub(crate) mod notifier;
 pub(crate) mod policy;

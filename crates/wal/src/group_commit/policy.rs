@@ -1,17 +1,14 @@
-//! The group commit policy: when a flush is due, and whether a waiting thread starts the flush.
-//!
-//! Everything here is a function of plain values, which the [queue](crate::group_commit::queue)
-//! supplies.
+//! The group commit policy: when a flush is due, and whether a waiting thread starts it. It
+//! consists of functions of plain values, which the [queue](crate::group_commit::queue) supplies.
 //!
 //! # Rules
 //! A flush is due when X requests wait, L bytes are unflushed or the oldest request is T old,
 //! whichever comes first (Aether, section 4.1). [`GroupCommit`] contains the three limits.
 //!
-//! With X = 1, the default, the group size follows the number of committers. While few threads
-//! commit at once, a flush is due as soon as the device is free. From [`GROUP_THRESHOLD`]
-//! committers on, a flush waits for a group: one flush then serves several times as many commits,
-//! and the processors execute transactions meanwhile. The group size and the waiting time depend on
-//! what the committers do while they wait:
+//! With X = 1, the default, the group size follows the number of committers. Below
+//! [`GROUP_THRESHOLD`] committers, a flush is due as soon as the device is free. From there on, a
+//! flush waits for a group, to serve several times as many commits while the processors execute
+//! transactions. Group size and waiting time depend on what the committers do while they wait:
 //!
 //! | committers | the flush waits for | but at most for |
 //! |---|---|---|
@@ -40,14 +37,11 @@ pub(crate) const GROUP_THRESHOLD: usize = 8;
 /// A self-flushing waiter starts a flush when one in this many committers has requested one.
 const SELF_FLUSH_SHARE: usize = 4;
 
-/// While the daemon waits for a group, one in this many committers may post a request that is not
-/// collected.
+/// While the daemon waits for a group, one committer in this many may post uncollected.
 const UNCOLLECTED_SHARE: usize = 4;
 
-/// The decision of the policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Due {
-    /// Flush now.
     Now,
     /// Decide again after this time, or when the state changes.
     In(Duration),
@@ -71,8 +65,7 @@ impl Due {
 /// The committer estimate: a prediction for the next flush from the last ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Estimate {
-    /// The approximate number of present committers: those served by a flush, and those that waited
-    /// for the next flush when it ended.
+    /// About the number of committers: those that a flush served and those waiting when it ended.
     pub(crate) committers: usize,
     /// Whether most of them are blocked threads.
     pub(crate) are_blocked: bool,
@@ -83,9 +76,8 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Updates the estimate after a flush. It has served `served` requests, `blocked` of them from
-    /// blocked threads, and left `waiting` requests. `took` is its duration, if it has moved the
-    /// durable position.
+    /// Notes a flush that served `served` requests, `blocked` of them from blocked threads, and
+    /// left `waiting` requests. `took` is its duration, if it has moved the durable position.
     pub(crate) fn update(&mut self, served: usize, blocked: usize, waiting: usize, took: Option<Duration>) {
         if let Some(took) = took.filter(|_| served > 0) {
             self.are_blocked = 2 * blocked > served;
@@ -99,19 +91,16 @@ impl Estimate {
 /// The queue at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
-    /// Whether a flush is running.
     pub(crate) is_flushing: bool,
     /// Bytes inserted and not flushed. Not used during a flush.
     pub(crate) unflushed: u64,
     /// Requests for which no flush has begun.
     pub(crate) requests: usize,
-    /// How many of them block a thread until they are served. Self-flushing waiters are not
-    /// counted.
+    /// How many of them block a thread until they are served, self-flushing waiters not counted.
     pub(crate) blocked: usize,
     /// The age of the oldest of these requests.
     pub(crate) oldest: Option<Duration>,
-    /// Whether a waiter must not wait for a group, because it commits nothing or waits for space in
-    /// the buffer.
+    /// Whether a waiter must not wait for a group: it commits nothing, or waits for buffer space.
     pub(crate) has_priority: bool,
     /// All waiters that have not been notified yet.
     pub(crate) waiters: usize,
@@ -120,12 +109,10 @@ pub(crate) struct Snapshot {
     pub(crate) estimate: Estimate,
 }
 
-/// The policy with its limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy(pub(crate) GroupCommit);
 
 impl Policy {
-    /// Returns what should be done now.
     pub(crate) fn due(&self, now: &Snapshot) -> Due {
         if now.is_flushing {
             return Due::Never;
@@ -157,8 +144,7 @@ impl Policy {
         (enough, self.0.time.min(flush_time * flushes))
     }
 
-    /// Returns whether enough threads commit at once that a flush waits for a group whose size
-    /// follows the number of committers.
+    /// Returns whether flushes wait for groups whose size follows the number of committers.
     pub(crate) fn waits_for_group(&self, now: &Snapshot) -> bool {
         self.is_adaptive() && now.estimate.committers >= GROUP_THRESHOLD
     }
@@ -172,9 +158,8 @@ impl Policy {
         self.0.transactions == 1
     }
 
-    /// Returns what this policy makes of `ask`. A group of adaptive size delays a waiter only
-    /// briefly, so `AtOnce` becomes `Grouped`. No waiter flushes for a group of fixed size, so
-    /// `SelfFlushing` becomes `Requested`.
+    /// Returns what this policy makes of `ask`: groups of adaptive size delay briefly, so `AtOnce`
+    /// becomes `Grouped`; no waiter flushes for a fixed one, so `SelfFlushing` becomes `Requested`.
     pub(crate) fn admit(&self, ask: Ask) -> Ask {
         match ask {
             Ask::AtOnce if self.is_adaptive() => Ask::Grouped,
@@ -195,9 +180,8 @@ impl Policy {
         is_called_for && !now.is_flushing
     }
 
-    /// Returns how many requests may be posted without being collected. They are collected in time:
-    /// a flushing thread collects them when its flush ends, and the daemon does at the time for
-    /// which it `is_scheduled`.
+    /// Returns how many requests may be posted uncollected: a flushing thread collects them when
+    /// its flush ends, or the daemon at the time for which it `is_scheduled`.
     pub(crate) fn uncollected(&self, now: &Snapshot, is_scheduled: bool) -> usize {
         match self.is_adaptive() {
             true if now.is_flushing => usize::MAX,

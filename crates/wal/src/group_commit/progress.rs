@@ -6,12 +6,9 @@ use duramen_types::{Gsn, Lsn};
 
 use crate::buffer::positions::Space;
 
-/// A position up to which records can be hardened: the LSN in one log, or the GSN in several logs
-/// that harden together.
+/// A position to harden up to: an LSN in one log, a GSN in several that harden together.
 pub(crate) trait Position: Copy + Ord + Default + Debug + Send + 'static {
-    /// Wraps a raw number.
     fn of(raw: u64) -> Self;
-    /// Returns the raw number.
     fn raw(self) -> u64;
 }
 

@@ -2,12 +2,11 @@
 //! of them, and wakes the waiters whose records are durable.
 //!
 //! # Flushing
-//! At most one thread flushes at a time ([`State::is_flushing`]): the daemon, or a thread that has
-//! to wait anyway. The queue calls neither: it returns what the daemon ([`CommitQueue::due`]) or a
-//! waiting thread ([`CommitQueue::next_step`]) does next. The
-//! [policy](crate::group_commit::policy) decides which thread flushes, and when. All other threads
-//! wait until their position is durable, and are not woken before. The flush in progress serves the
-//! requests for the records that it writes; the next one serves the others.
+//! At most one thread flushes at a time ([`State::is_flushing`]): the daemon, which
+//! [`CommitQueue::due`] tells when to flush, or a thread that has to wait anyway, which
+//! [`CommitQueue::must_flush`] tells. The [policy](crate::group_commit::policy) decides. All other
+//! threads sleep until their position is durable. The flush in progress serves the requests for the
+//! records that it writes; the next one serves the others.
 //!
 //! # Wake-ups
 //! All users of the queue follow one protocol:
@@ -16,15 +15,13 @@
 //!    says that some thread will look in time, nothing else is needed.
 //! 2. Otherwise, or if the committer waits, it takes the lock, collects the posted requests if they
 //!    matter, and changes the state.
-//! 3. Every thread whose change may make a flush due releases the lock by [`CommitQueue::unlock`],
-//!    which evaluates the policy. If something is due before the next scheduled check of the
-//!    daemon, `unlock` schedules and wakes the daemon. It then sets how much may be posted until
-//!    the next check: a flushing thread checks when its flush ends, and the daemon checks at its
-//!    scheduled time.
+//! 3. A thread whose change may make a flush due releases the lock by [`CommitQueue::unlock`],
+//!    which evaluates the policy. It schedules and wakes the daemon if something is due before the
+//!    next scheduled check of the daemon. It then sets how much may be posted until the next check:
+//!    at the end of a flush, or at the scheduled time of the daemon.
 //!
-//! A waiter queues, and a flusher ends its flush, under the same lock. The flusher sees a waiter
-//! that queues before the flush ends. A waiter that queues afterwards sees the new durable
-//! position.
+//! A waiter queues, and a flusher ends its flush, under the same lock: the flusher sees earlier
+//! waiters, and a later waiter sees the new durable position.
 //!
 //! The thread that ends a flush unparks the waiting threads. It leaves wakers of tasks and
 //! functions to be called to the [notifier](crate::group_commit::notifier).
@@ -60,7 +57,6 @@ pub(crate) struct CommitQueue<A = Lsn> {
 #[derive(Debug, Default)]
 struct State<A> {
     waiters: Waiters<A>,
-    /// Whether a thread is flushing.
     is_flushing: bool,
     /// When the flush in progress, or the last one, began, and the hardened position at that time.
     began: Option<(Instant, A)>,
@@ -71,21 +67,18 @@ struct State<A> {
     in_flush: Requests<A>,
     /// The earliest time at which an uncollected request may have been posted, if there may be any.
     posted_since: Option<Instant>,
-    /// When the daemon will next decide what is due, if that is scheduled. The daemon sleeps until
-    /// then, is about to be woken, or is flushing; in that case this is the time when the flush
-    /// began, and the daemon will decide after it.
+    /// When the daemon will next decide, if that is scheduled: it sleeps until then or is about to
+    /// be woken. While it flushes, this is when the flush began, and it decides afterwards.
     daemon_looks: Option<Instant>,
     counts: Counts,
 }
 
-/// What the queue counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     /// Waiters that had to wait.
     pub(crate) waits: u64,
     /// Flushes by waiters.
     pub(crate) inline_flushes: u64,
-    /// Requests.
     pub(crate) requests: u64,
 }
 
@@ -96,23 +89,11 @@ pub(crate) struct Waiter<A> {
     ask: Ask,
     /// Whether the request has been made.
     is_asked: bool,
-    /// Whether the wait has been counted.
     is_counted: bool,
-    /// Whether the last step was [`Step::Flush`].
+    /// Whether [`CommitQueue::must_flush`] has returned true and not been called since.
     has_flushed: bool,
     /// Grows with every flush that did not cover the record.
     backoff: Backoff,
-}
-
-/// What a waiting thread does next.
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// Flush the released records, and then call [`CommitQueue::end_flush`].
-    Flush,
-    /// Park; the thread that ends a flush unparks it.
-    Park(Arc<Parker>),
-    /// Stop waiting.
-    Stop,
 }
 
 impl<A: Position> State<A> {
@@ -126,9 +107,8 @@ impl<A: Position> State<A> {
         if self.is_in_flush(space, at) { &mut self.in_flush } else { &mut self.requests }
     }
 
-    /// Adds requests that were posted. Only the highest position of the requests in one stripe is
-    /// known: if the flush in progress does not serve that position, none of them counts as served
-    /// by it.
+    /// Adds posted requests. Of the requests in one stripe only the highest position is known: if
+    /// the flush in progress does not serve it, none of them counts as served.
     fn collect(&mut self, space: &impl Progress<At = A>, posted: impl Iterator<Item = (usize, u64)>) {
         let since = self.posted_since.take();
         for (count, highest) in posted {
@@ -142,8 +122,7 @@ impl<A: Position> State<A> {
         }
     }
 
-    /// Returns the time, if the policy needs it. A lone committer, for which no request is counted,
-    /// saves reading the clock.
+    /// Returns the time if the policy needs it, which it does not for a lone, uncounted committer.
     fn now(&self) -> Option<Instant> {
         self.requests.first.map(|_| Instant::now())
     }
@@ -183,27 +162,13 @@ impl<A: Position> State<A> {
         }
         if served.count > 0 && !space.is_resolved(served.highest) {
             reach(Probe::FlushCameTooEarly);
-            // The record is inserted, but its release still waits for a thread that is filling in
-            // an earlier one. It belongs to the next flush.
+            // A thread filling in an earlier record delays the release until the next flush.
             return self.requests.join(served);
         }
         // A lone committer, for which no request is counted, saves reading the clock.
         let timed = self.began.filter(|(_, hardened)| served.count > 0 && space.hardened() > *hardened);
         let took = timed.map(|(began, _)| began.elapsed());
         self.estimate.update(served.count, served.blocked, self.requests.count, took);
-    }
-
-    /// Removes the waiters that need not wait any more; returns the threads among them, and whether
-    /// there is work for the notifier.
-    fn take_resolved(&mut self, space: &impl Progress<At = A>, notifier: &Notifier) -> (Vec<Arc<Parker>>, bool) {
-        let (threads, foreign) = self.waiters.take(|at| space.is_resolved(at));
-        let has_news = !foreign.is_empty();
-        // Under the lock: once the log has failed and this function has been called, no new waiters
-        // arrive.
-        if has_news {
-            notifier.add(foreign);
-        }
-        (threads, has_news)
     }
 }
 
@@ -227,52 +192,53 @@ impl<A: Position> CommitQueue<A> {
     /// Returns a waiter for the record at `at`, which blocks its thread.
     pub(crate) fn waiter(&self, at: A, ask: Ask) -> Waiter<A> {
         let ask = self.policy.admit(ask);
-        let is_asked = matches!(ask, Ask::Requested | Ask::SelfFlushing);
+        let is_asked = ask.is_requested();
         Waiter { at, ask, is_asked, is_counted: false, has_flushed: false, backoff: Backoff::new() }
     }
 
-    /// Returns what the thread of `waiter` does next. It calls this function until the answer is
-    /// [`Step::Stop`]: then the durable position is beyond the record, or the log has failed.
-    pub(crate) fn next_step(&self, space: &impl Progress<At = A>, waiter: &mut Waiter<A>) -> Step {
-        if space.is_resolved(waiter.at) {
-            return Step::Stop;
-        }
+    /// Blocks until the waiter's record is durable or the log has failed; then returns false. On
+    /// true, the thread flushes the released records and calls this again, which ends the flush.
+    pub(crate) fn must_flush(&self, space: &impl Progress<At = A>, waiter: &mut Waiter<A>) -> bool {
         if std::mem::take(&mut waiter.has_flushed) {
-            // The record is inserted, but its release waits for a thread that is still filling in
-            // an earlier one.
-            waiter.backoff.snooze();
-        }
-        let mut state = self.state.lock();
-        if space.is_resolved(waiter.at) {
-            return Step::Stop;
+            self.end_flush(space);
+            if !space.is_resolved(waiter.at) {
+                // A thread is still filling in an earlier record, which delays the release.
+                waiter.backoff.snooze();
+            }
         }
         let is_self_flushing = waiter.ask == Ask::SelfFlushing;
-        if !std::mem::replace(&mut waiter.is_counted, true) {
-            state.counts.waits += 1;
-            state.counts.requests += u64::from(!waiter.is_asked);
-        }
-        if is_self_flushing {
-            state.collect(space, self.pending.collect());
-        }
-        let now = state.snapshot(space, state.now());
-        // A thread whose record was not written after many attempts leaves it to the daemon, which
-        // sleeps between its own attempts.
-        if !waiter.backoff.is_long() && self.policy.flushes_itself(&now, waiter.ask) {
-            state.begin_flush(space, is_self_flushing && self.policy.waits_for_group(&now));
-            state.counts.inline_flushes += 1;
+        while !space.is_resolved(waiter.at) {
+            let mut state = self.state.lock();
+            if space.is_resolved(waiter.at) {
+                break;
+            }
+            if !std::mem::replace(&mut waiter.is_counted, true) {
+                state.counts.waits += 1;
+                state.counts.requests += u64::from(!waiter.is_asked);
+            }
+            if is_self_flushing {
+                state.collect(space, self.pending.collect());
+            }
+            let now = state.snapshot(space, state.now());
+            // After many vain attempts, this is left to the daemon, which sleeps between its own.
+            if !waiter.backoff.is_long() && self.policy.flushes_itself(&now, waiter.ask) {
+                state.begin_flush(space, is_self_flushing && self.policy.waits_for_group(&now));
+                state.counts.inline_flushes += 1;
+                self.unlock(state, space);
+                reach(Probe::FlushedByCommitter);
+                waiter.has_flushed = true;
+                return true;
+            }
+            let parker = Arc::new(Parker::new());
+            if !std::mem::replace(&mut waiter.is_asked, true) {
+                state.requests_at(space, waiter.at).add(waiter.at, waiter.ask);
+            }
+            let kind = if is_self_flushing { Wake::SelfFlusher } else { Wake::Thread };
+            state.waiters.push(waiter.at, kind(Arc::clone(&parker)));
             self.unlock(state, space);
-            reach(Probe::FlushedByCommitter);
-            waiter.has_flushed = true;
-            return Step::Flush;
+            parker.park();
         }
-        let parker = Arc::new(Parker::new());
-        if !std::mem::replace(&mut waiter.is_asked, true) {
-            state.requests_at(space, waiter.at).add(waiter.at, waiter.ask);
-        }
-        let kind = if is_self_flushing { Wake::SelfFlusher } else { Wake::Thread };
-        state.waiters.push(waiter.at, kind(Arc::clone(&parker)));
-        self.unlock(state, space);
-        Step::Park(parker)
+        false
     }
 
     /// Requests that everything up to `at` be hardened, without waiting for it.
@@ -284,8 +250,7 @@ impl<A: Position> CommitQueue<A> {
         }
     }
 
-    /// Queues a waiter; returns the waiter if there is nothing left to wait for. The request has
-    /// been made.
+    /// Queues a waiter that has made its request; returns it if there is nothing to wait for.
     pub(crate) fn queue(&self, space: &impl Progress<At = A>, at: A, wake: Wake) -> Option<Wake> {
         let mut state = self.state.lock();
         if !planted!(QueuedUnseen) && space.is_resolved(at) {
@@ -324,20 +289,16 @@ impl<A: Position> CommitQueue<A> {
         if self.is_quiet() != is_quiet {
             self.is_quiet.store(is_quiet, Ordering::Relaxed);
         }
-        // Called after `State::end_flush`, which may have counted requests as served without a
-        // flush. Their waiters are woken here.
-        let resolved = state.take_resolved(space, &self.notifier);
+        // After `State::end_flush`, which may have counted requests as served without a flush.
+        let resolved = self.notifier.take_resolved(&mut state.waiters, |at| space.is_resolved(at));
         // The daemon is woken before the waiters, which may take this thread's processor.
         self.unlock(state, space);
-        self.wake(resolved);
+        self.notifier.wake(resolved);
     }
 
-    /// Takes the lock and collects everything that has been posted. Until the lock is released, the
-    /// publisher of a new request has to collect it.
-    ///
-    /// For threads that may lower the number of requests that can be posted. A publisher that acts
-    /// does not lower it, so it collects without withdrawing; withdrawing would only draw other
-    /// publishers to the lock.
+    /// Takes the lock and collects everything posted; until its release, publishers of new requests
+    /// have to collect them. For threads that may lower the number of requests that can be posted.
+    /// A publisher that acts does not lower it: withdrawing would only draw others to the lock.
     fn lock_to_decide(&self, space: &impl Progress<At = A>) -> MutexGuard<'_, State<A>> {
         let mut state = self.state.lock();
         self.pending.signal.withdraw();
@@ -345,8 +306,7 @@ impl<A: Position> CommitQueue<A> {
         state
     }
 
-    /// Releases the lock: schedules the daemon in time, and sets how many requests may be posted
-    /// until the next check.
+    /// Releases the lock: schedules the daemon, and limits what may be posted until the next check.
     fn unlock(&self, mut state: MutexGuard<'_, State<A>>, space: &impl Progress<At = A>) {
         let now = state.now();
         let snapshot = state.snapshot(space, now);
@@ -370,15 +330,8 @@ impl<A: Position> CommitQueue<A> {
 
     /// Wakes all waiters, because the log has failed.
     pub(crate) fn wake_resolved(&self, space: &impl Progress<At = A>) {
-        let resolved = self.state.lock().take_resolved(space, &self.notifier);
-        self.wake(resolved);
-    }
-
-    fn wake(&self, (threads, has_news): (Vec<Arc<Parker>>, bool)) {
-        threads.iter().for_each(|parker| parker.unpark());
-        if has_news && !planted!(NotifierNotWoken) {
-            self.notifier.wake();
-        }
+        let resolved = self.notifier.take_resolved(&mut self.state.lock().waiters, |at| space.is_resolved(at));
+        self.notifier.wake(resolved);
     }
 }
 

@@ -21,15 +21,8 @@ fn fixture_of(policy: GroupCommit, hardening: Hardening) -> (CommitQueue, Space)
 /// Waits as a thread of the log does; `flush` makes the released records durable.
 fn wait(queue: &CommitQueue, space: &Space, lsn: Lsn, ask: Ask, flush: impl Fn()) {
     let mut waiter = queue.waiter(lsn, ask);
-    loop {
-        match queue.next_step(space, &mut waiter) {
-            Step::Flush => {
-                flush();
-                queue.end_flush(space);
-            }
-            Step::Park(parker) => parker.park(),
-            Step::Stop => return,
-        }
+    while queue.must_flush(space, &mut waiter) {
+        flush();
     }
 }
 

@@ -1,5 +1,4 @@
-//! Requests to harden the log, as group commit counts them: their number, their highest position,
-//! and the time of the first one.
+//! Requests to harden the log, as group commit counts them.
 
 use duramen_sync::clock::Instant;
 
@@ -10,14 +9,19 @@ use crate::group_commit::progress::Position;
 pub(crate) enum Ask {
     /// A flush for a group of commits, when the policy says so.
     Grouped,
-    /// A flush as soon as possible. The waiter does not commit, but commits may have to wait for
-    /// it.
+    /// A flush as soon as possible, for a waiter that does not commit but may delay commits.
     AtOnce,
     /// Nothing more: [`crate::group_commit::queue::CommitQueue::request`] has been called.
     Requested,
-    /// Nothing more, as with `Requested`. The thread may have other commits in flight too, and can
-    /// flush for all of them.
+    /// As `Requested`; the thread may have other commits in flight, and can flush for all.
     SelfFlushing,
+}
+
+impl Ask {
+    /// Returns whether the request has been made before the wait.
+    pub(crate) fn is_requested(self) -> bool {
+        matches!(self, Self::Requested | Self::SelfFlushing)
+    }
 }
 
 /// The sum of several requests.
@@ -35,7 +39,6 @@ pub(crate) struct Requests<A> {
 }
 
 impl<A: Position> Requests<A> {
-    /// Adds a request for the record at `at`.
     pub(crate) fn add(&mut self, at: A, ask: Ask) {
         self.blocked += usize::from(ask == Ask::Grouped);
         self.has_priority |= ask == Ask::AtOnce;
@@ -50,7 +53,6 @@ impl<A: Position> Requests<A> {
         self.first.get_or_insert_with(|| since.unwrap_or_else(Instant::now));
     }
 
-    /// Adds the `earlier` requests to these.
     pub(crate) fn join(&mut self, earlier: Self) {
         self.count += earlier.count;
         self.blocked += earlier.blocked;

@@ -10,19 +10,15 @@ use duramen_sync::{Arc, Mutex};
 
 /// How a waiter is notified.
 pub(crate) enum Wake {
-    /// Unpark a thread.
     Thread(Arc<Parker>),
-    /// Unpark a self-flushing waiter: a thread that could flush by itself if it were not parked.
+    /// A self-flushing waiter: a thread that could flush by itself if it were not parked.
     SelfFlusher(Arc<Parker>),
-    /// Wake a task.
     Task(Arc<Mutex<Waker>>),
-    /// Call a function.
     Call(Box<dyn FnOnce() + Send>),
 }
 
 impl Wake {
-    /// Notifies the waiter. A panic of foreign code ends here, because others wait for the calling
-    /// thread.
+    /// Notifies the waiter. A panic of foreign code ends here: others wait for the calling thread.
     pub(crate) fn tell(self) {
         let told = catch_unwind(AssertUnwindSafe(|| match self {
             Self::Thread(parker) | Self::SelfFlusher(parker) => parker.unpark(),

@@ -14,11 +14,9 @@
 //! 3. The attendant calls [`WorkSignal::attend`] as soon as it is certain to look later, and states
 //!    how much may be published until then.
 //! 4. Before the attendant relies on a look, to decide something or to sleep, it calls
-//!    [`WorkSignal::withdraw`], and looks afterwards. (An attendant that finds work without
-//!    withdrawing need not withdraw: see [`WorkSignal::look`].)
+//!    [`WorkSignal::withdraw`], unless it finds work without that ([`WorkSignal::look`]).
 //!
-//! Each side writes, executes a sequentially consistent fence, and reads what the other side
-//! writes:
+//! Each side writes, executes a sequentially consistent fence, and reads what the other writes:
 //!
 //! | publisher | attendant |
 //! |---|---|
@@ -26,14 +24,12 @@
 //! | fence | fence |
 //! | read `attended` | look for work |
 //!
-//! One of the fences comes first. If the publisher's fence is first, the attendant finds the work.
-//! If the attendant's fence is first, the publisher finds that there is no attendant. So at least
-//! one side sees the work.
+//! One fence comes first: if it is the publisher's, the attendant finds the work; if it is the
+//! attendant's, the publisher finds that nothing attends. So at least one side sees the work.
 //!
-//! Two components use this protocol. In the [commit queue](crate::group_commit::queue), the holder
-//! of the queue lock is the attendant, and publishers that have to act take the lock. In [shared
-//! commit rounds](crate::several::commit_rounds) of rings, a daemon is the attendant, and
-//! publishers that have to act wake it.
+//! In the [commit queue](crate::group_commit::queue), the attendant is the holder of the lock,
+//! which a publisher that has to act takes. In [commit rounds](crate::several::commit_rounds) of
+//! rings, it is a daemon, which such a publisher wakes.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_sync::{CachePadded, Striped};
@@ -46,8 +42,7 @@ pub(crate) struct WorkSignal {
 }
 
 impl WorkSignal {
-    /// Returns whether the caller, which has just published work, has to act. `unseen` pieces of
-    /// work are unseen.
+    /// Returns whether the caller, which has just published work, has to act on `unseen` pieces.
     pub(crate) fn is_unattended(&self, unseen: usize) -> bool {
         // Pairs with the fence in `withdraw`.
         fence(Ordering::SeqCst);
@@ -65,8 +60,7 @@ impl WorkSignal {
         self.attended.load(Ordering::Acquire) > 0
     }
 
-    /// Declares that the attendant will look later. Until then, `pieces` pieces of work may be
-    /// published unseen.
+    /// Declares that the attendant will look later; until then, `pieces` may be published unseen.
     pub(crate) fn attend(&self, pieces: usize) {
         if self.attended.load(Ordering::Relaxed) != pieces {
             self.attended.store(pieces, Ordering::Release);
@@ -80,8 +74,7 @@ impl WorkSignal {
         fence(Ordering::SeqCst);
     }
 
-    /// Returns the work that `work` finds. If there is none, the attendant has withdrawn and may
-    /// sleep.
+    /// Returns what `work` finds. If that is nothing, the attendant has withdrawn and may sleep.
     pub(crate) fn look<T>(&self, work: impl Fn() -> Option<T>) -> Option<T> {
         work().or_else(|| {
             self.withdraw();
@@ -97,9 +90,8 @@ impl WorkSignal {
 /// The number of stripes, a power of two.
 pub(crate) const STRIPES: usize = if cfg!(duramen_loom) { 2 } else { 32 };
 
-/// Requests to harden the log that have not been collected yet, counted in stripes. Few threads use
-/// each stripe, so its cache line stays with them. A stripe holds the number of posted requests and
-/// the highest position among them, and nothing else.
+/// Uncollected requests to harden the log: their number and highest position, in stripes. Few
+/// threads use each stripe, so its cache line stays with them.
 #[derive(Debug, Default)]
 pub(crate) struct PendingCounters {
     stripes: Striped<Stripe, STRIPES>,

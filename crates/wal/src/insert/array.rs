@@ -1,20 +1,19 @@
 //! The consolidation array: threads that found the insertion lock taken combine their requests in
 //! it (Aether, sections 5.1 and A.4, algorithms 2 and 4).
 //!
-//! A thread joins some [`Slot`] of the array. The first thread in a slot is the group's leader. It
+//! A thread joins some [`Slot`] of the array; the first thread in a slot is the group's leader. It
 //! waits for the lock, replaces the slot in the array with a fresh one from the pool, closes the
-//! slot, acquires space for the whole group and publishes the space to the members. Each member,
-//! the leader included, then fills in its own part and leaves. The last member to leave releases
-//! the space of the whole group and frees the slot. So the size of the array bounds the number of
-//! threads at the lock, whatever the number of threads.
+//! slot, acquires space for the whole group and publishes it to the members. Each member, the
+//! leader included, then fills in its own part and leaves. The last to leave releases the group's
+//! space and frees the slot. So the size of the array bounds the number of threads at the lock.
 //!
 //! Slots are used in rotation. The slot behind the one taken last is nearly always free, since its
-//! group was closed a whole round ago; if it is not free, the holder of the lock tries the next
-//! one. A round covers only as many slots of the pool as this needs, because a slot that was used
-//! long ago has left the caches: the records themselves have pushed it out. When the next slot was
-//! not free more than once in a round, the next round is twice as long; after a round without such
-//! a miss, it is a little shorter. Groups are bounded so that they always fit in the log buffer. A
-//! thread with a record above the bound does not join a group but waits for the lock by itself.
+//! group was closed a whole round ago; if not, the holder of the lock tries the next one. A round
+//! covers only as many slots of the pool as this needs, because the records themselves push slots
+//! that were used long ago out of the caches. When the next slot was not free more than once in a
+//! round, the next round is twice as long; after a round without such a miss, a little shorter.
+//!
+//! Groups are bounded so that they fit in the log buffer; a larger record waits for the lock alone.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -22,22 +21,20 @@ use duramen_sync::{Backoff, CachePadded, cpu, thread};
 use duramen_types::Lsn;
 
 use super::Shape;
-use super::slot::{Join, Slot};
+use super::slot::{Group, Join, Slot};
 use crate::buffer::positions::{InsertionGuard, Space};
 
-/// The largest size of a group in bytes, whatever the size of the buffer. Beyond this size,
-/// combining saves nothing more and only delays the release of members that finish early. The bound
-/// is this high because large records must find groups that still have space for them.
+/// The largest size of a group in bytes. Beyond it, combining saves nothing and only delays the
+/// release of members that finish early. A lower bound would leave large records no group to join.
 const MAX_GROUP_BYTES: u64 = 1 << 20;
 
-/// The array and the pool of slots.
 #[derive(Debug)]
 pub(super) struct ConsolidationArray {
     /// Index in the pool of the slot at each place.
     places: Box<[CachePadded<AtomicUsize>]>,
     /// Number of arrays into which `places` is divided.
     arrays: usize,
-    pool: Box<[CachePadded<Slot>]>,
+    pub(super) pool: Box<[CachePadded<Slot>]>,
     /// Slots in the shortest round.
     shortest: usize,
     max_group: u64,
@@ -60,28 +57,22 @@ struct Leaders {
 /// A thread's part of a group's space.
 #[derive(Debug)]
 pub(super) struct Part<'a> {
-    slot: &'a Slot,
-    group_lsn: Lsn,
-    group_bytes: u64,
-    /// Where the part starts in the group's space, and its size.
-    offset: u64,
+    pub(super) lsn: Lsn,
     bytes: u64,
+    group: GroupSpace<'a>,
     /// Whether the group has no other member.
     alone: bool,
 }
 
-/// A group that all members have left: its space can be released, after which its slot must be
-/// freed.
+/// The space of a group. The last member to leave releases it, and then frees the slot.
 #[derive(Debug)]
-pub(super) struct Filled<'a> {
+pub(super) struct GroupSpace<'a> {
     pub(super) slot: &'a Slot,
-    /// Where the group's space starts, and its size.
     pub(super) lsn: Lsn,
-    bytes: u64,
+    pub(super) end: Lsn,
 }
 
 impl ConsolidationArray {
-    /// Makes an array without groups.
     pub(super) fn new(shape: Shape) -> Self {
         let pool: Box<[_]> = (0..shape.pool).map(|_| CachePadded::new(Slot::default())).collect();
         let places: Box<[_]> = (0..shape.places * shape.arrays)
@@ -107,9 +98,8 @@ impl ConsolidationArray {
         }
     }
 
-    /// Takes the insertion lock for a thread that inserts alone: because the lock is free, which is
-    /// not worth checking if the lock has been `tried`, or because its record is too large for a
-    /// group.
+    /// Takes the insertion lock for a thread that inserts alone: its record is too large for a
+    /// group, or the lock is free, which is not worth checking if it has been `tried`.
     pub(super) fn lock_alone<'a>(&self, space: &'a Space, bytes: u64, tried: bool) -> Option<InsertionGuard<'a>> {
         if bytes > self.max_group {
             return Some(space.lock(tried));
@@ -118,8 +108,7 @@ impl ConsolidationArray {
     }
 
     /// Acquires `bytes` as part of a group. `acquired` receives the held lock and the slot's index
-    /// after space for the group has been acquired and before the members learn of it. For
-    /// `relieve` see [`Self::take`].
+    /// before the members learn of the group's space. For `relieve` see [`Self::take`].
     #[cold]
     pub(super) fn part<'a>(
         &self,
@@ -130,26 +119,26 @@ impl ConsolidationArray {
     ) -> Part<'_> {
         let (index, joined) = self.join(bytes);
         let slot = &*self.pool[index];
-        let mut alone = false;
-        let ((group_lsn, group_bytes), offset) = match joined {
-            Join::Member { offset } => {
-                reach(Probe::GroupJoined);
-                (slot.wait(), offset)
-            }
-            _ => {
-                let mut guard = space.lock_with_priority();
-                self.replace(slot.place(), relieve);
-                let group = slot.close();
-                let lsn = guard.acquire(group.bytes, group.members);
-                let consolidated = &self.leaders.consolidated;
-                consolidated.store(consolidated.load(Ordering::Relaxed) + group.members - 1, Ordering::Relaxed);
-                acquired(guard, index);
-                alone = group.members == 1;
-                slot.notify(lsn, group.bytes);
-                ((lsn, group.bytes), 0)
-            }
-        };
-        Part { slot, group_lsn, group_bytes, offset, bytes, alone }
+        if let Join::Member { offset } = joined {
+            reach(Probe::GroupJoined);
+            let (start, all) = slot.wait();
+            let group = GroupSpace { slot, lsn: start, end: start.advance(all) };
+            return Part { lsn: start.advance(offset), bytes, group, alone: false };
+        }
+        let mut guard = space.lock_with_priority();
+        let place = slot.place();
+        // Where groups form, the slot taken last is in use.
+        let last = self.leaders.last_slot.load(Ordering::Relaxed);
+        let (fresh, _) = self.take_next(last, |slot| slot.open(place), relieve);
+        // Relaxed: a thread that finds the slot here judges it by the slot's own word.
+        self.places[place].store(fresh, Ordering::Relaxed);
+        let Group { bytes: all, members } = slot.close();
+        let lsn = guard.acquire(all, members);
+        let consolidated = &self.leaders.consolidated;
+        consolidated.store(consolidated.load(Ordering::Relaxed) + members - 1, Ordering::Relaxed);
+        acquired(guard, index);
+        slot.notify(lsn, all);
+        Part { lsn, bytes, group: GroupSpace { slot, lsn, end: lsn.advance(all) }, alone: members == 1 }
     }
 
     /// Joins some slot (algorithm 4, `slot_join`): probes the places from a random one until a slot
@@ -172,19 +161,9 @@ impl ConsolidationArray {
         }
     }
 
-    /// Puts a fresh slot at `place` of the array. The caller holds the insertion lock.
-    fn replace(&self, place: usize, relieve: impl Fn()) {
-        // Where groups form, the slot taken last is in use.
-        let last = self.leaders.last_slot.load(Ordering::Relaxed);
-        let (index, _) = self.take_next(last, |slot| slot.open(place), relieve);
-        // Relaxed: a thread that finds the slot here judges it by the slot's own word.
-        self.places[place].store(index, Ordering::Relaxed);
-    }
-
-    /// Takes a free slot from the pool: the first slot, from the one taken last, with which `take`
+    /// Takes a free slot from the pool: the first, from the one taken last, with which `take`
     /// succeeds. Returns its index and the slot. The caller holds the insertion lock. While no slot
-    /// is free, calls `relieve`: some slots may be in use only because no thread has noticed yet
-    /// that they are no longer needed.
+    /// is free, calls `relieve`: perhaps no thread has noticed yet that some are no longer needed.
     #[inline(always)]
     pub(super) fn take(&self, take: impl Fn(&Slot) -> bool, relieve: impl Fn()) -> (usize, &Slot) {
         let last = self.leaders.last_slot.load(Ordering::Relaxed);
@@ -213,8 +192,7 @@ impl ConsolidationArray {
             missed.store(missed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             if probes % self.pool.len() == 0 {
                 reach(Probe::SlotsExhausted);
-                // All slots are in use. Those closed earlier become free without the insertion
-                // lock, so this loop ends.
+                // All are in use. Those closed earlier become free without the lock: the loop ends.
                 relieve();
                 backoff.snooze();
             }
@@ -236,34 +214,14 @@ impl ConsolidationArray {
         next
     }
 
-    /// Returns the slots of the pool.
-    #[inline]
-    pub(super) fn pool(&self) -> &[CachePadded<Slot>] {
-        &self.pool
-    }
-
-    /// Returns the number of records that joined a group as members.
     pub(super) fn consolidated(&self) -> u64 {
         self.leaders.consolidated.load(Ordering::Relaxed)
     }
 }
 
 impl<'a> Part<'a> {
-    /// Returns where the part starts.
-    pub(super) fn lsn(&self) -> Lsn {
-        self.group_lsn.advance(self.offset)
-    }
-
     /// Leaves the group after filling in the part. The last member to leave gets the group.
-    pub(super) fn leave(self) -> Option<Filled<'a>> {
-        let Self { slot, group_lsn: lsn, group_bytes, .. } = self;
-        (self.alone || slot.leave(self.bytes)).then_some(Filled { slot, lsn, bytes: group_bytes })
-    }
-}
-
-impl Filled<'_> {
-    /// Returns where the group's space ends.
-    pub(super) fn end(&self) -> Lsn {
-        self.lsn.advance(self.bytes)
+    pub(super) fn leave(self) -> Option<GroupSpace<'a>> {
+        (self.alone || self.group.slot.leave(self.bytes)).then_some(self.group)
     }
 }

@@ -1,20 +1,17 @@
-//! `delegated` (CDE): consolidation array, decoupled fill and delegated release (Aether, section
-//! A.6, algorithm 5).
+//! `delegated` (CDE): consolidation, decoupled fill, delegated release (Aether, A.6, algorithm 5).
 //!
 //! As in `hybrid`, a thread that finds the insertion lock free acquires space for itself, other
 //! threads acquire it in groups (the [`ConsolidationArray`]), and space is filled in outside the
 //! lock. But before the lock is dropped, the space joins the [`ReleaseQueue`]. A thread that has
 //! filled its space in (in a group, the last member) and finds its predecessor still at work
-//! delegates the release to it and returns. So small records do not wait for a large one before
-//! them, and one thread releases many spaces in a row. With probability 1/[`PATIENT_ONE_IN`] the
-//! thread first waits briefly for its predecessor, so that a thread that releases what others have
-//! delegated to it eventually finishes.
+//! delegates the release to it and returns. So small records do not wait for a large one, and one
+//! thread releases many spaces in a row. With probability 1/[`PATIENT_ONE_IN`] the thread first
+//! waits briefly for its predecessor, so that a thread with delegations eventually finishes.
 //!
 //! A slot is also the queue's node, as the paper suggests. So a thread that inserts alone takes a
-//! slot from the pool as well, although this slot never appears in the array. The thread that
-//! releases a slot's space frees the slot. When all slots are in use, the holder of the lock waits
-//! until one is freed: the pool bounds the number of spaces that can wait to be released, as the
-//! buffer bounds their bytes.
+//! slot from the pool as well, although it never appears in the array. The thread that releases a
+//! slot's space frees the slot. When all slots are in use, the holder of the lock waits for one:
+//! the pool bounds the number of spaces that wait to be released, as the buffer bounds their bytes.
 //!
 //! A flush, or a thread that waits for a slot, finds a delegation that a predecessor has missed or
 //! left by searching the pool ([`Insertion::collect`]).
@@ -32,12 +29,11 @@ use crate::buffer::positions::Space;
 /// One in this number of spaces, on average, is not delegated at once.
 const PATIENT_ONE_IN: u64 = 32;
 
-/// The largest number of delegated spaces that a thread releases after its own. To reach each of
-/// them it must fetch a line from the cache of the thread that delegated it, which may insert
-/// faster than that. So it leaves the rest to a thread that finds all slots in use, or to a flush.
+/// The largest number of delegated spaces that a thread releases after its own. Each costs a line
+/// from the cache of the thread that delegated it, which may insert faster than that. The rest is
+/// left to a thread that finds all slots in use, or to a flush.
 const HANDED_ON: usize = 16;
 
-/// The delegated design.
 #[derive(Debug)]
 pub(crate) struct DelegatedInsertion {
     array: ConsolidationArray,
@@ -47,12 +43,13 @@ pub(crate) struct DelegatedInsertion {
 impl DelegatedInsertion {
     #[inline]
     fn slot(&self, index: usize) -> &Slot {
-        &self.array.pool()[index]
+        &self.array.pool[index]
     }
 
+    /// Puts the slot at `index` at the end of the queue. The caller holds the insertion lock.
     #[inline]
-    fn node<'a>(&'a self) -> impl Fn(usize) -> &'a Node {
-        |index| self.slot(index).node()
+    fn join(&self, index: usize) {
+        self.queue.join(index, |index| &self.slot(index).node);
     }
 
     /// Occupies a slot for `bytes` that one thread has just acquired, and puts it in the queue. The
@@ -60,30 +57,29 @@ impl DelegatedInsertion {
     #[inline(always)]
     fn occupy(&self, space: &Space, bytes: u64) -> &Slot {
         let (index, slot) = self.array.take(|slot| slot.occupy(bytes), || self.collect(space));
-        self.queue.join(index, self.node());
+        self.join(index);
         slot
     }
 
     fn insert_in_group(&self, space: &Space, bytes: u64, fill: impl Fill) -> Lsn {
         let acquired = |guard, index| {
-            self.queue.join(index, self.node());
+            self.join(index);
             drop(guard);
         };
         let part = self.array.part(space, bytes, || self.collect(space), acquired);
-        let lsn = part.lsn();
+        let lsn = part.lsn;
         fill.fill(lsn);
         if let Some(group) = part.leave() {
-            self.finish(space, group.slot, group.lsn, group.end());
+            self.finish(space, group.slot, group.lsn, group.end);
         }
         lsn
     }
 
-    /// Finishes the space from `lsn` to `end`, which has been filled in: releases it, or delegates
-    /// the release to another thread.
+    /// Finishes a space that has been filled in: releases it, or delegates the release.
     #[inline(always)]
     fn finish(&self, space: &Space, slot: &Slot, lsn: Lsn, end: Lsn) {
         let is_turn = || space.released() == lsn;
-        if is_turn() || !leave_to_others(slot.node(), lsn, is_turn) {
+        if is_turn() || !leave_to_others(&slot.node, lsn, is_turn) {
             self.release(space, slot, end);
         }
     }
@@ -104,7 +100,7 @@ impl DelegatedInsertion {
     fn release_delegated(&self, space: &Space, next: usize, lsn: Lsn, most: usize) {
         let (mut next, mut lsn) = (Some(next), lsn);
         for _ in 0..most {
-            let Some(slot) = next.map(|next| self.slot(next)).filter(|slot| slot.node().take(lsn)) else { return };
+            let Some(slot) = next.map(|next| self.slot(next)).filter(|slot| slot.node.take(lsn)) else { return };
             reach(Probe::DelegatedReleased);
             let end = lsn.advance(slot.bytes());
             next = release_one(space, slot, end);
@@ -135,7 +131,7 @@ fn leave_to_others(node: &Node, lsn: Lsn, is_turn: impl Fn() -> bool) -> bool {
 #[inline(always)]
 fn release_one(space: &Space, slot: &Slot, end: Lsn) -> Option<usize> {
     space.release_due(end);
-    let next = slot.node().next();
+    let next = slot.node.next();
     slot.free();
     next
 }
@@ -157,15 +153,15 @@ impl Insertion for DelegatedInsertion {
     }
 
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
-        if let Some(mut guard) = self.array.lock_alone(space, bytes, tried) {
-            let lsn = guard.acquire(bytes, 1);
-            let slot = self.occupy(space, bytes);
-            drop(guard);
-            fill.fill(lsn);
-            self.finish(space, slot, lsn, lsn.advance(bytes));
-            return lsn;
-        }
-        self.insert_in_group(space, bytes, fill)
+        let Some(mut guard) = self.array.lock_alone(space, bytes, tried) else {
+            return self.insert_in_group(space, bytes, fill);
+        };
+        let lsn = guard.acquire(bytes, 1);
+        let slot = self.occupy(space, bytes);
+        drop(guard);
+        fill.fill(lsn);
+        self.finish(space, slot, lsn, lsn.advance(bytes));
+        lsn
     }
 
     fn collect(&self, space: &Space) {
@@ -173,8 +169,8 @@ impl Insertion for DelegatedInsertion {
         if due == space.end() || planted!(DelegatedReleaseForgotten) {
             return;
         }
-        let pool = self.array.pool();
-        if let Some(slot) = pool.iter().find(|slot| slot.node().take(due)) {
+        let pool = &self.array.pool;
+        if let Some(slot) = pool.iter().find(|slot| slot.node.take(due)) {
             let end = due.advance(slot.bytes());
             if let Some(next) = release_one(space, slot, end) {
                 self.release_delegated(space, next, end, pool.len());

@@ -14,7 +14,6 @@
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_types::Lsn;
 
-/// The links of a log buffer.
 #[derive(Debug)]
 pub(super) struct Links {
     places: Box<[AtomicU64]>,
@@ -23,8 +22,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Makes links for a buffer of `capacity` bytes, a power of two, and records of at least
-    /// `smallest`.
+    /// Serves a buffer of `capacity` bytes, a power of two, with records of at least `smallest`.
     pub(super) fn new(capacity: u64, smallest: u64) -> Self {
         let shift = smallest.ilog2();
         Self { places: (0..capacity >> shift).map(|_| AtomicU64::new(0)).collect(), shift }

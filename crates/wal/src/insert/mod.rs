@@ -14,25 +14,18 @@
 //! | `delegated` (CDE) | acquire of a group | joins a group | delegated to the predecessor |
 //! | `reserved` | there is no lock | - | by a link that the flusher follows |
 //!
-//! A design is a file with a type that implements [`Insertion`], and a line in the table below. The
-//! models, the stress suite, the options, the command line and the benchmark iterate over this
-//! table.
-//!
-//! # Parts
-//! `steps` holds the steps of one thread. `array` is the consolidation array, and `slot` is a slot
-//! of it, one word. `release_queue` delegates releases. `links` are the links of `reserved`.
+//! A design is a type that implements [`Insertion`], and a line in the table of `designs!`, over
+//! which the models, the stress suite, the options, the command line and the benchmark iterate.
+//! `aether` is the first four designs; the other two have a file each. Their parts are in `array`
+//! (the consolidation array), `slot` (a slot of it, one word), `release_queue` and `links`.
 
+mod aether;
 mod array;
-mod consolidated;
-mod decoupled;
 mod delegated;
-mod hybrid;
 mod links;
-mod mutex;
 mod release_queue;
 mod reserved;
 mod slot;
-mod steps;
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,28 +37,20 @@ use crate::error::{Result, WalError};
 
 /// One way to share the log buffer.
 pub(crate) trait Insertion {
-    /// Sets the design up.
-    fn new(shape: Shape) -> Self
-    where
-        Self: Sized;
+    fn new(shape: Shape) -> Self;
 
     /// Does what [`Insertion::insert`] does, with one atomic operation, if neither another thread
     /// nor a check that [`Space`] must make stands in the way. Otherwise does nothing.
     fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn>;
 
-    /// Acquires `bytes` in `space`, has them filled in, and releases them. When this returns, the
-    /// bytes are released, or another thread will release them without further help from this one.
-    /// `tried` states that [`Insertion::try_insert`] has just failed, mostly because of other
-    /// threads: then trying the lock again at once is pointless.
+    /// Acquires `bytes` in `space`, has them filled in, and releases them, or leaves the release to
+    /// another thread that needs no further help. `tried` states that [`Insertion::try_insert`] has
+    /// just failed, mostly because of other threads, so trying the lock again at once is pointless.
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn;
 
     /// Brings `released` up to date, in a design that leaves this to the threads that need it.
-    /// Other threads may do the same concurrently and stop half-way, so a thread that waits for a
-    /// release calls this repeatedly.
-    #[inline]
-    fn collect(&self, space: &Space) {
-        let _ = space;
-    }
+    /// Other threads may stop half-way in the same work, so a waiting thread calls this repeatedly.
+    fn collect(&self, _space: &Space) {}
 
     /// Returns the number of records that joined another thread's group.
     fn consolidated(&self) -> u64 {
@@ -73,10 +58,8 @@ pub(crate) trait Insertion {
     }
 }
 
-/// Fills in acquired space. A trait instead of a function, so that it can be inlined into each
-/// design's code.
+/// Fills in acquired space. A trait, so that it can be inlined into each design.
 pub(crate) trait Fill {
-    /// Fills in the space at `lsn`.
     fn fill(self, lsn: Lsn);
 }
 
@@ -102,7 +85,7 @@ pub(crate) struct Shape {
     pub(crate) smallest: u64,
 }
 
-/// Makes the public list of designs and an enum of their types.
+/// Makes the public list of designs, and an enum of their types with the methods of [`Insertion`].
 macro_rules! designs {
     ($($(#[$about:meta])* $design:ident = $name:literal => $insertion:ty,)+) => {
         /// How threads get space in the log buffer and release it to the flusher.
@@ -119,13 +102,10 @@ macro_rules! designs {
             pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),+];
 
             const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$design => $name,)+
-                }
+                Self::NAMES[self as usize]
             }
         }
 
-        /// The design in use.
         #[derive(Debug)]
         #[allow(clippy::large_enum_variant, reason = "one for each log; a box would cost every insertion a step")]
         pub(crate) enum AnyInsertion {
@@ -133,14 +113,12 @@ macro_rules! designs {
         }
 
         impl AnyInsertion {
-            /// Sets `design` up.
             pub(crate) fn new(design: InsertDesign, shape: Shape) -> Self {
                 match design {
                     $(InsertDesign::$design => Self::$design(<$insertion as Insertion>::new(shape)),)+
                 }
             }
 
-            /// Does what [`Insertion::try_insert`] does.
             #[inline(always)]
             pub(crate) fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
                 match self {
@@ -148,21 +126,18 @@ macro_rules! designs {
                 }
             }
 
-            /// Does what [`Insertion::insert`] does.
             pub(crate) fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn {
                 match self {
                     $(Self::$design(design) => design.insert(space, bytes, tried, fill),)+
                 }
             }
 
-            /// Does what [`Insertion::collect`] does.
             pub(crate) fn collect(&self, space: &Space) {
                 match self {
                     $(Self::$design(design) => design.collect(space),)+
                 }
             }
 
-            /// Does what [`Insertion::consolidated`] does.
             pub(crate) fn consolidated(&self) -> u64 {
                 match self {
                     $(Self::$design(design) => design.consolidated(),)+
@@ -174,20 +149,18 @@ macro_rules! designs {
 
 designs! {
     /// One mutex around the whole insertion: the baseline (Aether, algorithm 1).
-    Mutex = "mutex" => mutex::MutexInsertion,
+    Mutex = "mutex" => aether::AetherInsertion<false, false>,
     /// Consolidation array: threads that meet at the mutex combine their requests; the mutex stays
     /// locked until their records have been copied (Aether, section 5.1).
-    Consolidated = "consolidated" => consolidated::ConsolidatedInsertion,
+    Consolidated = "consolidated" => aether::AetherInsertion<true, false>,
     /// Decoupled fill: records are copied outside the mutex (Aether, section 5.2).
-    Decoupled = "decoupled" => decoupled::DecoupledInsertion,
+    Decoupled = "decoupled" => aether::AetherInsertion<false, true>,
     /// Consolidation array and decoupled fill (Aether, section 5.3).
     #[default]
-    Hybrid = "hybrid" => hybrid::HybridInsertion,
-    /// Consolidation array, decoupled fill, and release delegated to the thread before (Aether,
-    /// sections 5.2 and A.6).
+    Hybrid = "hybrid" => aether::AetherInsertion<true, true>,
+    /// Consolidation array, decoupled fill, and delegated release (Aether, sections 5.2 and A.6).
     Delegated = "delegated" => delegated::DelegatedInsertion,
-    /// Not from the papers: one atomic addition hands out space, and a buffer of links shows what
-    /// has been filled in.
+    /// Not from the papers: one atomic addition hands out space, and links show what is filled in.
     Reserved = "reserved" => reserved::ReservedInsertion,
 }
 
@@ -202,11 +175,8 @@ impl FromStr for InsertDesign {
 
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|design| design.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|design| format!("`{design}`")).collect();
-            WalError::InvalidOption {
-                option: "insert",
-                reason: format!("there is no insertion design `{name}`; the designs are {}", names.join(", ")),
-            }
+            let names = Self::NAMES.map(|name| format!("`{name}`")).join(", ");
+            WalError::invalid("insert", format!("there is no insertion design `{name}`; the designs are {names}"))
         })
     }
 }

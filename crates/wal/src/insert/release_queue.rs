@@ -1,12 +1,10 @@
-//! The release queue: spaces of the log buffer in the order of their LSNs. The owner of a space
-//! releases it or, if it comes too early, the owner of the space before does (Aether, section A.6,
-//! algorithm 5).
+//! The release queue: spaces of the log buffer in LSN order. The owner of a space releases it or,
+//! if it comes too early, the owner of the space before does (Aether, section A.6, algorithm 5).
 //!
 //! A node stands for one acquired space. Its *next* names the node behind it. *Delegated* states
 //! that its owner has filled the space in and returned.
 //!
-//! - *join*, with the insertion lock held: the thread links its node behind the node that joined
-//!   last.
+//! - *join*, with the insertion lock held: the thread links its node behind the last one.
 //! - *finish*, by the owner when the space is filled in. If everything before the space is
 //!   released, the owner releases it. Otherwise the owner delegates, and checks once more whether
 //!   everything before has been released meanwhile; if so, it tries to take the delegation back.
@@ -20,21 +18,19 @@
 //! while other threads still read it, and `next` is only a hint.
 //!
 //! In the paper, as in Scott's abortable MCS lock on which its design is based, a thread leaves
-//! each node by an atomic operation, so that of two threads that pass each other one is sure to
-//! notice. Here a thread whose predecessor has released, and that has no successor yet, uses only
-//! stores and loads in the queue. The price: two threads that pass each other may both return, when
-//! one has delegated without seeing that the other has released, and the other has read its
-//! successor too early. The space is then released, with everything behind it, by a thread that
-//! must know how far the log is released, above all a flush, or by a thread that needs a node:
-//! these threads search the nodes for the one that is due ([`Node::take`]).
+//! each node by an atomic operation, so of two threads that pass each other one is sure to notice.
+//! Here a thread whose predecessor has released, and that has no successor yet, uses only stores
+//! and loads in the queue. The price: two threads that pass each other may both return, when one
+//! has delegated without seeing that the other has released, and the other has read its successor
+//! too early. Then a thread that must know how far the log is released, above all a flush, or that
+//! needs a node, searches for the due node ([`Node::take`]) and goes on from there.
 //!
 //! # The treadmill
 //! A thread could go on for ever releasing what others delegate to it. So with some probability,
 //! 1/32 in the paper, an owner does not delegate at once but waits until its space is due, and the
-//! thread that releases the space before it is done there. The owner does not wait for long: a
-//! predecessor that takes longer has lost its processor or fills in a large record. In neither case
-//! does it release, and waiting would hold up the locks that the owner holds. Then the owner
-//! delegates after all.
+//! thread that releases the space before it is done there. The wait is short: a predecessor that
+//! takes longer has lost its processor or fills in a large record, and waiting would hold up the
+//! locks that the owner holds. Then the owner delegates after all.
 
 use duramen_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use duramen_types::Lsn;
@@ -45,7 +41,6 @@ const NOBODY: u64 = 0;
 /// No successor yet; the node at index `i` is stored as `i + 1`.
 const LAST: u32 = 0;
 
-/// A node of the queue.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     delegated: AtomicU64,
@@ -61,8 +56,7 @@ pub(super) struct ReleaseQueue {
 }
 
 impl ReleaseQueue {
-    /// Puts the node at `index` at the end. The caller holds the insertion lock and has taken the
-    /// node into use.
+    /// Puts the node at `index`, which is in use, at the end. The caller holds the insertion lock.
     #[inline]
     pub(super) fn join<'n>(&self, index: usize, node: impl Fn(usize) -> &'n Node) {
         let last = self.last.load(Ordering::Relaxed);

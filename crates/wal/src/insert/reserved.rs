@@ -5,20 +5,18 @@
 //!    the addition is the record's LSN.
 //! 2. *Fill*: the thread fills the space in, in parallel with all others.
 //! 3. *Release*: the thread records in the [`Links`] that the record is there. No thread waits for
-//!    another, not even briefly, and a thread that loses its processor in the middle delays only
-//!    the hardening of later records.
+//!    another, so one that loses its processor delays only the hardening of later records.
 //!
-//! The threads that insert do not keep `released`. A thread that needs it, namely a flush, follows
-//! the links from the last known position ([`Insertion::collect`]). The first place without a link
+//! The threads that insert do not keep `released`. A flush, which needs it, follows the links from
+//! the last known position ([`Insertion::collect`]) to the first place without a link, which
 //! belongs to a record that is still being filled in.
 //!
 //! # A full buffer
-//! Other threads have reserved behind a reservation, so the thread cannot take it back when there
-//! is no room for it: its bytes are part of the log, and the thread waits with the reservation
-//! until there is room. `buffer/positions.rs` shows that this wait ends. Meanwhile only `next` is
-//! beyond the limit; in particular no byte of the buffer is written and no link is reused. While a
-//! thread waits like this, threads that come later do not reserve: they wait for room *without* a
-//! reservation, and `next` stays close to the limit.
+//! A thread cannot take back a reservation for which there is no room, since others have reserved
+//! behind it: its bytes are part of the log, and the thread waits with it until there is room.
+//! `buffer/positions.rs` shows that this wait ends. Meanwhile only `next` is beyond the limit; in
+//! particular no byte of the buffer is written and no link is reused. Threads that come later wait
+//! for room *without* a reservation, so `next` stays close to the limit.
 //!
 //! # Failure
 //! On a log that has failed no thread waits for room. A reservation without room is neither filled
@@ -32,7 +30,6 @@ use super::links::Links;
 use super::{Fill, Insertion, Shape};
 use crate::buffer::positions::Space;
 
-/// The design without a lock.
 #[derive(Debug)]
 pub(crate) struct ReservedInsertion {
     links: Links,
@@ -40,27 +37,10 @@ pub(crate) struct ReservedInsertion {
     follower: Mutex<()>,
 }
 
-impl Insertion for ReservedInsertion {
-    fn new(shape: Shape) -> Self {
-        Self { links: Links::new(shape.capacity, shape.smallest), follower: Mutex::new(()) }
-    }
-
+impl ReservedInsertion {
+    /// Fills in the reserved space at `lsn` and links it, if there is room.
     #[inline(always)]
-    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
-        if planted!(LinkedBeforeFilled) {
-            return None;
-        }
-        let lsn = space.try_reserve(bytes)?;
-        let end = lsn.advance(bytes);
-        if space.reserved(bytes, end) {
-            fill.fill(lsn);
-            self.links.add(lsn, end);
-        }
-        Some(lsn)
-    }
-
-    fn insert(&self, space: &Space, bytes: u64, _tried: bool, fill: impl Fill) -> Lsn {
-        let lsn = space.reserve(bytes);
+    fn fill(&self, space: &Space, lsn: Lsn, bytes: u64, fill: impl Fill) {
         let end = lsn.advance(bytes);
         if space.reserved(bytes, end) {
             if planted!(LinkedBeforeFilled) {
@@ -70,6 +50,24 @@ impl Insertion for ReservedInsertion {
             fill.fill(lsn);
             self.links.add(lsn, end);
         }
+    }
+}
+
+impl Insertion for ReservedInsertion {
+    fn new(shape: Shape) -> Self {
+        Self { links: Links::new(shape.capacity, shape.smallest), follower: Mutex::new(()) }
+    }
+
+    #[inline(always)]
+    fn try_insert(&self, space: &Space, bytes: u64, fill: impl Fill) -> Option<Lsn> {
+        let lsn = space.try_reserve(bytes)?;
+        self.fill(space, lsn, bytes, fill);
+        Some(lsn)
+    }
+
+    fn insert(&self, space: &Space, bytes: u64, _tried: bool, fill: impl Fill) -> Lsn {
+        let lsn = space.reserve(bytes);
+        self.fill(space, lsn, bytes, fill);
         lsn
     }
 

@@ -1,5 +1,4 @@
-//! A slot of the consolidation array, in which a group of insertions forms (Aether, appendix A.4
-//! and A.5).
+//! A slot of the consolidation array, in which a group of insertions forms (Aether, A.4 and A.5).
 //!
 //! Its states, and the threads that change them:
 //!
@@ -22,9 +21,8 @@
 //! | 32..48 | members that have joined | OPEN |
 //! | 62..64 | phase: 0 FREE, 1 OPEN, 2 PENDING, 3 COPYING (DONE when bits 0..32 are 0) | always |
 //!
-//! A thread may read a slot that it found in the array long ago. This is harmless: whatever the
-//! slot's state now, the thread joins only if the word says OPEN, and then the slot *is* open,
-//! though perhaps at another place of the array.
+//! A thread may read a slot that it found in the array long ago. This is harmless: it joins only if
+//! the word says OPEN, and then the slot *is* open, though perhaps at another place of the array.
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::{Backoff, CachePadded, stagger};
@@ -46,7 +44,6 @@ const fn members(word: u64) -> u64 {
     (word & !PHASE) >> 32
 }
 
-/// One slot.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     word: AtomicU64,
@@ -55,13 +52,11 @@ pub(super) struct Slot {
     bytes: AtomicU64,
     /// Place in the array. Written before OPEN is published, constant until FREE.
     place: AtomicUsize,
-    /// The slot's node in the queue of spaces to be released, in the design that has one. Separate
-    /// from the word: the thread that joins the queue next writes to the node with the insertion
-    /// lock held, while members of this group are leaving.
-    node: CachePadded<Node>,
-    /// The value for which the members wait: the start of the group's space plus one, or zero until
-    /// the leader has acquired the space. Separate from the word: each thread that joins or leaves
-    /// would disturb all waiting threads, and they would disturb it.
+    /// The slot's node in the release queue, in the design that has one. Separate from the word:
+    /// the next thread in the queue writes to it under the insertion lock while members leave.
+    pub(super) node: CachePadded<Node>,
+    /// The start of the group's space plus one, or zero until the leader has acquired the space.
+    /// Separate from the word: waiting and leaving members would disturb each other.
     told: CachePadded<AtomicU64>,
 }
 
@@ -70,27 +65,21 @@ pub(super) struct Slot {
 pub(super) enum Join {
     /// The first of the group, which must acquire space for it.
     Leader,
-    /// A member, at this offset in the group's space.
-    Member {
-        /// Bytes of the members that joined before.
-        offset: u64,
-    },
+    /// A member, whose part is behind the `offset` bytes of the members that joined before.
+    Member { offset: u64 },
     /// The slot does not accept the thread.
     Refused,
 }
 
-/// A group that has been closed.
+/// A group that has been closed, with the bytes that its members need together.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Group {
-    /// Bytes that its members need together.
     pub(super) bytes: u64,
-    /// Number of members.
     pub(super) members: u64,
 }
 
 impl Slot {
-    /// Changes FREE to OPEN, at `place` of the array. Only the holder of the insertion lock calls
-    /// this. Returns whether the slot was free.
+    /// Changes FREE to OPEN, at `place` of the array; returns whether the slot was free.
     pub(super) fn open(&self, place: usize) -> bool {
         // Acquire: what the last user of the slot read of it happened before this thread's writes.
         if self.word.load(Ordering::Acquire) != FREE && !planted!(SlotReusedEarly) {
@@ -102,8 +91,7 @@ impl Slot {
         true
     }
 
-    /// Changes FREE to COPYING, for `bytes` of one thread. Only the holder of the insertion lock
-    /// calls this. Returns whether the slot was free.
+    /// Changes FREE to COPYING, for `bytes` of one thread; returns whether the slot was free.
     #[inline]
     pub(super) fn occupy(&self, bytes: u64) -> bool {
         // Acquire: as in `open`.
@@ -116,9 +104,8 @@ impl Slot {
 
     /// Joins with `bytes`, unless the slot is not open or the group would exceed `limit` bytes.
     ///
-    /// A thread whose exchange fails because another thread has changed the word meanwhile waits a
-    /// random moment. Each attempt takes the word's cache line from threads that are about to join
-    /// or leave, and where dozens of threads try at once, nearly all attempts would fail.
+    /// After a failed exchange the thread waits a random moment: each attempt takes the cache line
+    /// from threads that are about to join or leave, and of dozens at once nearly all would fail.
     pub(super) fn join(&self, bytes: u64, limit: u64) -> Join {
         loop {
             let word = self.word.load(Ordering::Relaxed);
@@ -150,31 +137,27 @@ impl Slot {
         Group { bytes: word & BYTES, members: members(word) }
     }
 
-    /// Changes PENDING to COPYING: the space of `bytes` for the group starts at `lsn`. Only the
-    /// leader calls this.
+    /// Changes PENDING to COPYING: the space of `bytes` for the group starts at `lsn`.
     #[inline]
     pub(super) fn notify(&self, lsn: Lsn, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.word.store(COPYING | bytes, Ordering::Relaxed);
-        // Release: a member that sees this store also sees the word in COPYING and all that the
-        // leader has seen.
+        // Release: a member that sees this also sees the word in COPYING, and what the leader saw.
         self.told.store(lsn.get() + 1, Ordering::Release);
     }
 
     /// Waits for the leader's notification; returns where the group's space starts, and its size.
-    /// Only members call this.
     ///
     /// The notification comes after the lock has changed hands once or twice. A member that notices
-    /// it late delays the group, and with `consolidated` the group holds the lock. So pauses stay
-    /// short for a long time and only then grow.
+    /// it late delays the group, which with `consolidated` holds the lock. So pauses stay short for
+    /// a long time and only then grow.
     pub(super) fn wait(&self) -> (Lsn, u64) {
         /// Number of short pauses before longer ones.
         const SHORT: u32 = 256;
         let mut backoff = Backoff::new();
         let mut short = 0..SHORT;
         loop {
-            // Acquire: this thread also sees what the leader saw of the ring when it acquired the
-            // space.
+            // Acquire: also sees what the leader saw of the ring when it acquired the space.
             if let Some(lsn) = self.told.load(Ordering::Acquire).checked_sub(1) {
                 return (Lsn::new(lsn), self.bytes.load(Ordering::Relaxed));
             }
@@ -193,17 +176,10 @@ impl Slot {
         }
     }
 
-    /// Returns the slot as a node of the queue of spaces to be released.
-    #[inline]
-    pub(super) fn node(&self) -> &Node {
-        &self.node
-    }
-
     /// Subtracts a member's filled-in `bytes`; returns whether it was the last member. If so, the
     /// caller releases the space and frees the slot.
     pub(super) fn leave(&self, bytes: u64) -> bool {
-        // Release: our bytes are filled in. Acquire: so are those of all members that left before,
-        // which the last one passes on.
+        // Release: our bytes are filled in. Acquire: so are those of members that left before.
         let word = self.word.fetch_sub(bytes, Ordering::AcqRel);
         debug_assert_eq!(word & PHASE, COPYING);
         word & BYTES == bytes

@@ -1,8 +1,8 @@
 //! The log archive: whole segments are copied to another directory before they may be recycled.
 //!
-//! A segment is copied when the log is hardened beyond the segment's end, so nothing in it changes
-//! any more. The copy gets the name of a segment only when all of it is durable, and the segment
-//! counts as archived only when the name is durable, too:
+//! A segment is copied when the log is hardened beyond its end, so nothing in it changes any more.
+//! The copy gets the name of a segment only when all of it is durable, and the segment counts as
+//! archived only when the name is durable, too:
 //!
 //! 1. write `log/<number>.copy`, sync it;
 //! 2. rename it to `log/<number>.log`, sync the directory;
@@ -10,23 +10,22 @@
 //!
 //! So a file with a segment's name is a whole segment, whatever a crash left, and the log's start
 //! never passes a segment that the archive lacks. A copy has a new segment header and the segment's
-//! bytes unchanged: every record in it has its checksum. The layout equals that of a database's
-//! logs, so [`crate::LogReader`] reads an archive, too.
+//! bytes unchanged: every record in it has its checksum. The layout is that of a database's logs,
+//! so [`crate::LogReader`] reads an archive, too.
 //!
 //! With several logs, a segment is copied when all logs are complete up to everything in it: see
 //! [`crate::several::archiving`].
 //!
 //! # Failure
-//! The archive is normally on another disk than the log. If the archive cannot be written, the log
-//! continues, keeps what is not archived, and tries again. When the log reaches its size limit,
-//! reservations get [`WalError::Full`], which names the archive. No segment is ever recycled before
-//! it is archived, and nothing is lost.
+//! If the archive, normally on another disk, cannot be written, the log continues, keeps what is
+//! not archived, and tries again. When the log reaches its size limit, reservations get
+//! [`WalError::Full`], which names the archive. No segment is recycled before it is archived.
 //!
 //! # Which archive fits a log
-//! If the archive is empty, archiving begins with the segment in which the log starts; otherwise it
-//! continues where the archive ends. An archive is refused if it belongs to another log, lacks a
-//! segment that the log has already recycled, is ahead of the log, or differs from the log in its
-//! last segment, as after a database was put back from a copy.
+//! Archiving begins with the segment in which the log starts, or continues where the archive ends.
+//! An archive is refused if it belongs to another log, lacks a segment that the log has recycled,
+//! is ahead of the log, or differs from the log in its last segment, as after a database was put
+//! back from a copy.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -35,12 +34,12 @@ use std::time::Duration;
 use duramen_io::{AlignedBuf, Disk, DiskError, DiskLock, File, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, Mutex};
-use duramen_types::{LogId, Lsn, planted};
+use duramen_types::{Lsn, planted};
 
 use crate::address::FIRST_LSN;
 use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, LogFile, SegmentHeader, classify, directory, segment_name};
-use crate::segments::files::{CHUNK_BYTES, SegmentFiles, copy_range, names};
+use crate::segments::files::{CHUNK_BYTES, SegmentFiles, are_same, copy_range, names};
 use crate::wake_event::WakeEvent;
 
 /// Pause after a failed copy.
@@ -49,8 +48,7 @@ pub(crate) const RETRY: Duration = Duration::from_millis(200);
 /// How often a thread that waits for the archive checks it.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
 
-/// Where the logs of a database are archived: a separate directory, preferably on another device
-/// than the logs.
+/// Where the logs of a database are archived: a directory, preferably on a device of its own.
 #[derive(Clone, Debug)]
 pub struct Archive(Location);
 
@@ -67,15 +65,13 @@ impl Archive {
         Self(Location::Disk(disk))
     }
 
-    /// Returns the archive in the directory `path`. Opening the log creates the directory if it
-    /// does not exist.
+    /// Returns the archive in the directory `path`, which opening the log creates if necessary.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`] for an empty path.
     pub fn at(path: impl AsRef<Path>) -> Result<Self> {
         // Resolved now, whatever directory the process changes to.
-        let path = std::path::absolute(path)
-            .map_err(|error| WalError::InvalidOption { option: "archive", reason: error.to_string() })?;
+        let path = std::path::absolute(path).map_err(|error| WalError::invalid("archive", error.to_string()))?;
         Ok(Self(Location::Directory(path)))
     }
 
@@ -131,12 +127,7 @@ impl Eq for Archive {}
 /// The end of the name of an unfinished copy.
 const COPY: &str = ".copy";
 
-fn copy_name(log: LogId, number: u64) -> String {
-    format!("{}/{number:016x}{COPY}", directory(log))
-}
-
-/// An archive to which no other process writes, with one event that wakes the thread that archives
-/// all logs of this archive.
+/// An archive to which no other process writes, with an event for the thread that archives.
 #[derive(Debug)]
 pub(crate) struct ArchiveInUse {
     disk: Arc<dyn Disk>,
@@ -148,21 +139,6 @@ pub(crate) struct ArchiveInUse {
 impl ArchiveInUse {
     fn refuse(&self, reason: String) -> WalError {
         WalError::WrongArchive { location: self.disk.location(), reason }
-    }
-
-    /// Returns the numbers of the segments of `log` in the archive, in order, and the names of
-    /// unfinished copies.
-    fn contents(&self, log: LogId) -> Result<(Vec<u64>, Vec<String>)> {
-        let (mut numbers, mut half) = (Vec::new(), Vec::new());
-        for name in names(&*self.disk, log)? {
-            match classify(&name) {
-                LogFile::Segment(number) => numbers.push(number),
-                _ if name.ends_with(COPY) => half.push(format!("{}/{name}", directory(log))),
-                _ => {}
-            }
-        }
-        numbers.sort_unstable();
-        Ok((numbers, half))
     }
 }
 
@@ -177,24 +153,30 @@ pub(crate) struct Archiver {
     failure: Mutex<Option<WalError>>,
     copied: AtomicU64,
     failures: AtomicU64,
-    /// Number of parts of segments copied.
+    /// Grows while segments are copied.
     parts: AtomicU64,
 }
 
 impl Archiver {
-    /// Continues `archive` for the log in `files`, which starts at `start` and is hardened up to
-    /// `end`.
+    /// Continues `archive` for the log in `files`, from `start` and hardened up to `end`.
     pub(crate) fn open(archive: Arc<ArchiveInUse>, files: &Arc<SegmentFiles>, start: Lsn, end: Lsn) -> Result<Self> {
         let log = files.identity.log;
         let directory = directory(log);
-        let (numbers, half) = archive.contents(log)?;
+        let (mut last, mut unfinished) = (None, Vec::new());
+        for name in names(&*archive.disk, log)? {
+            match classify(&name) {
+                LogFile::Segment(number) => last = last.max(Some(number)),
+                _ if name.ends_with(COPY) => unfinished.push(format!("{directory}/{name}")),
+                _ => {}
+            }
+        }
         // If it is there, the process that created it may not have made its name durable.
         archive.disk.create_directory(&directory)?;
         archive.disk.sync_directory("")?;
         let first = files.span().map_or_else(|| files.geometry.segment_of(start.get()), |(first, _)| first);
-        let next = match numbers.last() {
+        let next = match last {
             None => first,
-            Some(&last) => {
+            Some(last) => {
                 check_last(&archive, files, last, end)?;
                 if last + 1 < first {
                     return Err(archive.refuse(format!(
@@ -206,11 +188,10 @@ impl Archiver {
                 last + 1
             }
         };
-        for name in &half {
+        for name in &unfinished {
             archive.disk.remove(name)?;
         }
-        // Also for the last segment's name, which the process that archived it may not have made
-        // durable.
+        // Also for the last segment's name, which may not be durable yet.
         archive.disk.sync_directory(&directory)?;
         Ok(Self {
             archive,
@@ -223,7 +204,6 @@ impl Archiver {
         })
     }
 
-    /// Returns the event for which the archiving thread waits.
     pub(crate) fn event(&self) -> &WakeEvent {
         &self.archive.event
     }
@@ -234,14 +214,12 @@ impl Archiver {
         (next, Lsn::new(self.files.geometry.base(next + 1)))
     }
 
-    /// Returns the position below which everything is in the archive, or was recycled before there
-    /// was one.
+    /// Returns the position below which all is archived, or was recycled before it could be.
     pub(crate) fn archived(&self) -> Lsn {
         Lsn::new(self.files.geometry.base(self.next.load(Ordering::Acquire)))
     }
 
-    /// Returns the latest position at which the log may start: in the first segment not archived
-    /// yet.
+    /// Returns the latest position at which the log may start: in the first unarchived segment.
     pub(crate) fn admits(&self) -> Lsn {
         Lsn::new(self.files.geometry.base(self.next.load(Ordering::Acquire) + 1) - 1)
     }
@@ -267,7 +245,6 @@ impl Archiver {
         self.failure.lock().clone()
     }
 
-    /// Copies the next segment.
     pub(crate) fn copy_next(&self) -> Result<()> {
         let (number, _) = self.next();
         self.copy(number)?;
@@ -286,21 +263,18 @@ impl Archiver {
 
     fn copy(&self, number: u64) -> Result<()> {
         let (disk, log) = (&self.archive.disk, self.files.identity.log);
-        let lsn = Lsn::new(self.files.geometry.base(number));
-        let from = self.files.file(number, lsn)?;
+        let from = self.files.file_at(self.files.geometry.base(number))?;
         // A directory put in the archive's place would lack the earlier segments.
         disk.verify_home()?;
-        let name = copy_name(log, number);
+        let name = format!("{}/{number:016x}{COPY}", directory(log));
         if disk.exists(&name)? {
             disk.remove(&name)?;
         }
         let to = disk.open(&name, OpenMode::CreateNew)?;
-        let written = self.copy_segment(&*from, &*to, number);
-        if let Err(error) = written {
+        self.copy_segment(&*from, &*to, number).inspect_err(|_| {
             // The unfinished copy would only take up space.
             let _ = disk.remove(&name);
-            return Err(error);
-        }
+        })?;
         if !planted!(ArchiveRenamedUnsynced) {
             to.sync()?;
         }
@@ -334,8 +308,8 @@ fn check_last(archive: &ArchiveInUse, files: &SegmentFiles, last: u64, end: Lsn)
     let segment_bytes = files.geometry.segment_bytes;
     if header.segment_bytes != segment_bytes {
         return Err(archive.refuse(format!(
-            "its segments have {} bytes, but those of the log have {segment_bytes}; \
-                                           choose an empty directory and take a new backup",
+            "its segments have {} bytes, but those of the log have {segment_bytes}; choose an empty directory and take \
+             a new backup",
             header.segment_bytes
         )));
     }
@@ -348,17 +322,10 @@ fn check_last(archive: &ArchiveInUse, files: &SegmentFiles, last: u64, end: Lsn)
     if files.geometry.base(last + 1) > end.get() {
         return Err(other());
     }
-    if files.has(last) {
-        let own = files.file(last, Lsn::new(files.geometry.base(last)))?;
-        // Where histories diverge, all later bytes differ, so comparing the end of the segment
-        // suffices.
-        let len = (segment_bytes - BLOCK).min(CHUNK_BYTES);
-        let (mut one, mut two) = (AlignedBuf::zeroed(len as usize), AlignedBuf::zeroed(len as usize));
-        own.read_at(&mut one, segment_bytes - len)?;
-        copy.read_at(&mut two, segment_bytes - len)?;
-        if one[..] != two[..] {
-            return Err(other());
-        }
+    // Where histories diverge, all later bytes differ: comparing the end of the segment suffices.
+    let compared = segment_bytes - (segment_bytes - BLOCK).min(CHUNK_BYTES)..segment_bytes;
+    if files.has(last) && !are_same(&*files.file_at(files.geometry.base(last))?, &*copy, compared)? {
+        return Err(other());
     }
     Ok(())
 }

@@ -6,9 +6,9 @@
 //!   take ([`AHEAD`]): a flush should not depend on whether a file can be opened;
 //! - of the other segments the [`RECENT`] that were used last, of all logs of a database together.
 //!
-//! Any other segment is opened when it is needed. If the system refuses because too many files are
-//! open, the recent segments are closed and the open is tried again. If the system still refuses,
-//! the operation fails with a passing error ([`WalError::is_passing`]), and nothing has changed.
+//! Any other segment is opened when it is needed. If too many files are open, the recent segments
+//! are closed and the open is tried again. If the system still refuses, the operation fails with a
+//! passing error ([`WalError::is_passing`]), and nothing has changed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -21,15 +21,14 @@ use crate::error::{Result, WalError};
 use crate::format::identity::Identity;
 use crate::format::segment::{BLOCK, Geometry, directory, segment_name};
 
-/// The largest number of segments kept open to which the log does not write. A scan uses two,
-/// including the one that it reads ahead.
+/// Most segments kept open without being written. A scan uses two, as it reads ahead.
 const RECENT: usize = 4;
 
 /// Number of segments kept open behind the one being written. A flush to a later segment opens it;
 /// as long as the system refuses, the flush is postponed.
 const AHEAD: u64 = 3;
 
-/// Bytes copied at a time.
+/// Bytes copied, compared or searched at a time.
 pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Copies a `range` of a file to the same offset of another file, or of the same one, with zeros
@@ -42,8 +41,7 @@ pub(crate) fn copy_range(
     mut progress: impl FnMut(u64),
 ) -> Result<()> {
     let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES as usize);
-    let mut at = range.start;
-    while at < range.end {
+    for at in range.clone().step_by(CHUNK_BYTES as usize) {
         let len = (range.end - at).min(CHUNK_BYTES);
         let bytes = &mut chunk[..len as usize];
         let kept = kept.saturating_sub(at).min(len) as usize;
@@ -53,9 +51,23 @@ pub(crate) fn copy_range(
         bytes[kept..].fill(0);
         to.write_at(&[bytes], at)?;
         progress(len);
-        at += len;
     }
     Ok(())
+}
+
+/// Returns whether two files have the same bytes in a `range`.
+pub(crate) fn are_same(one: &dyn File, other: &dyn File, range: Range<u64>) -> Result<bool> {
+    let (mut ones, mut others) = (AlignedBuf::zeroed(CHUNK_BYTES as usize), AlignedBuf::zeroed(CHUNK_BYTES as usize));
+    for at in (range.start / BLOCK * BLOCK..range.end).step_by(CHUNK_BYTES as usize) {
+        let len = (range.end.next_multiple_of(BLOCK) - at).min(CHUNK_BYTES);
+        let compared = (range.start.max(at) - at) as usize..(range.end - at).min(len) as usize;
+        one.read_at(&mut ones[..len as usize], at)?;
+        other.read_at(&mut others[..len as usize], at)?;
+        if ones[compared.clone()] != others[compared] {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns the names of the files in the directory of `log`, if there is one.
@@ -64,34 +76,22 @@ pub(crate) fn names(disk: &dyn Disk, log: LogId) -> Result<Vec<String>> {
     Ok(if disk.exists(&directory)? { disk.list(&directory)? } else { Vec::new() })
 }
 
-/// A directory with the segments of one or several logs, and those of them that were used last.
+/// The log and the number of a segment.
+type SegmentOf = (LogId, u64);
+
+/// A directory with the segments of one or several logs.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     disk: Arc<dyn Disk>,
-    /// The latest is at the back.
-    recent: Mutex<VecDeque<Recent>>,
-}
-
-#[derive(Debug)]
-struct Recent {
-    log: LogId,
-    number: u64,
-    file: Arc<dyn File>,
-}
-
-impl Recent {
-    fn is(&self, log: LogId, number: u64) -> bool {
-        (self.log, self.number) == (log, number)
-    }
+    /// Those used last; the latest is at the back.
+    recent: Mutex<VecDeque<(SegmentOf, Arc<dyn File>)>>,
 }
 
 impl OpenFiles {
-    /// Makes the files of `disk`, with none open yet.
     pub(crate) fn of(disk: Arc<dyn Disk>) -> Arc<Self> {
         Arc::new(Self { disk, recent: Mutex::new(VecDeque::new()) })
     }
 
-    /// Returns the directory.
     pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
@@ -111,32 +111,27 @@ impl OpenFiles {
 
     /// Returns segment `number` of `log`, open.
     pub(crate) fn segment(&self, log: LogId, number: u64) -> duramen_io::Result<Arc<dyn File>> {
-        let mut recent = self.recent.lock();
-        if let Some(at) = recent.iter().position(|recent| recent.is(log, number))
-            && let Some(found) = recent.remove(at)
-        {
-            let file = Arc::clone(&found.file);
-            recent.push_back(found);
-            return Ok(file);
-        }
-        drop(recent);
-        let file = self.open(&segment_name(log, number), OpenMode::Existing)?;
-        self.note(log, number, Arc::clone(&file));
-        Ok(file)
-    }
-
-    /// Records that a segment has been used.
-    fn note(&self, log: LogId, number: u64, file: Arc<dyn File>) {
-        let mut recent = self.recent.lock();
-        recent.retain(|recent| !recent.is(log, number));
-        recent.push_back(Recent { log, number, file });
+        let (key, mut recent) = ((log, number), self.recent.lock());
+        let known = recent.iter().find(|(segment, _)| *segment == key).map(|(_, file)| Arc::clone(file));
+        let file = match known {
+            Some(file) => file,
+            None => {
+                drop(recent);
+                let file = self.open(&segment_name(log, number), OpenMode::Existing)?;
+                recent = self.recent.lock();
+                file
+            }
+        };
+        recent.retain(|(segment, _)| *segment != key);
+        recent.push_back((key, Arc::clone(&file)));
         while recent.len() > RECENT {
             recent.pop_front();
         }
+        Ok(file)
     }
 
     fn forget(&self, log: LogId, number: u64) {
-        self.recent.lock().retain(|recent| !recent.is(log, number));
+        self.recent.lock().retain(|(segment, _)| *segment != (log, number));
     }
 }
 
@@ -159,55 +154,40 @@ struct State {
     kept: BTreeMap<u64, Arc<dyn File>>,
 }
 
-impl State {
-    fn is_kept(&self, number: u64) -> bool {
-        self.written.is_some_and(|written| (written..=written + AHEAD).contains(&number))
-    }
-}
-
 impl SegmentFiles {
-    /// Makes the set of segments with these numbers, each in its directory. The file of the last
-    /// one has `last_bytes`.
+    /// Makes the set of the `live` segments, the last of which has a file of `last_bytes`.
     pub(crate) fn new(
         identity: Identity,
         geometry: Geometry,
         live: BTreeMap<u64, Arc<OpenFiles>>,
         last_bytes: u64,
     ) -> Self {
-        Self {
-            identity,
-            geometry,
-            state: RwLock::new(State { live, last_bytes, written: None, kept: BTreeMap::new() }),
-        }
+        let state = RwLock::new(State { live, last_bytes, written: None, kept: BTreeMap::new() });
+        Self { identity, geometry, state }
     }
 
     /// Returns the file that holds `lsn`.
     pub(crate) fn file_at(&self, lsn: u64) -> Result<Arc<dyn File>> {
-        self.file(self.geometry.segment_of(lsn), Lsn::new(lsn))
-    }
-
-    /// Returns the file of segment `number`, which is needed because of `lsn`.
-    pub(crate) fn file(&self, number: u64, lsn: Lsn) -> Result<Arc<dyn File>> {
+        let number = self.geometry.segment_of(lsn);
         let home = {
             let state = self.state.read();
             if let Some(file) = state.kept.get(&number) {
                 return Ok(Arc::clone(file));
             }
-            state.live.get(&number).cloned().ok_or(WalError::MissingSegment { segment: number, lsn })?
+            let home = state.live.get(&number).cloned();
+            home.ok_or(WalError::MissingSegment { segment: number, lsn: Lsn::new(lsn) })?
         };
         Ok(home.segment(self.identity.log, number)?)
     }
 
-    /// Returns whether segment `number` is in use.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.state.read().live.contains_key(&number)
     }
 
-    /// Makes the present content of all of them durable.
     pub(crate) fn sync(&self) -> Result<()> {
         let numbers: Vec<u64> = self.state.read().live.keys().copied().collect();
         for number in numbers {
-            self.file(number, Lsn::new(self.geometry.base(number)))?.sync()?;
+            self.file_at(self.geometry.base(number))?.sync()?;
         }
         Ok(())
     }
@@ -217,13 +197,12 @@ impl SegmentFiles {
         let mut state = self.state.write();
         state.last_bytes = bytes;
         state.live.insert(number, Arc::clone(home));
-        if state.is_kept(number) {
+        if state.written.is_some_and(|written| (written..=written + AHEAD).contains(&number)) {
             state.kept.insert(number, file);
         }
     }
 
-    /// Moves the write position to segment `number`: the log is written to it and then to the next
-    /// ones.
+    /// Moves the write position to segment `number`.
     pub(crate) fn write_from(&self, number: u64) {
         let mut state = self.state.write();
         state.written = Some(number);
@@ -268,19 +247,16 @@ impl SegmentFiles {
         self.geometry.base(self.span().map_or(0, |(_, last)| last + 1))
     }
 
-    /// Returns the size of the file of segment `number`.
     pub(crate) fn bytes_of(&self, number: u64) -> u64 {
         let state = self.state.read();
         let is_last = state.live.last_key_value().is_some_and(|(last, _)| *last == number);
         if is_last { state.last_bytes } else { self.geometry.segment_bytes }
     }
 
-    /// Returns whether the file of segment `number` need not grow any more.
     pub(crate) fn is_whole(&self, number: u64) -> bool {
         self.bytes_of(number) == self.geometry.segment_bytes
     }
 
-    /// Sets the size of the last segment's file.
     pub(crate) fn set_last_bytes(&self, bytes: u64) {
         self.state.write().last_bytes = bytes;
     }
@@ -288,15 +264,8 @@ impl SegmentFiles {
     /// Splits `[from, to)` into parts that are in one segment each.
     pub(crate) fn pieces(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
         let geometry = self.geometry;
-        let mut at = from;
-        std::iter::from_fn(move || {
-            if at >= to {
-                return None;
-            }
-            let start = at;
-            at = to.min(geometry.base(geometry.segment_of(at) + 1));
-            Some((start, at))
-        })
+        let first = move |at: u64| (at < to).then(|| (at, to.min(geometry.base(geometry.segment_of(at) + 1))));
+        std::iter::successors(first(from), move |&(_, end)| first(end))
     }
 
     /// Fills `buf` with the log's bytes from `lsn`, as far as the files reach; returns how many.
@@ -313,8 +282,7 @@ impl SegmentFiles {
         Ok((end - lsn) as usize)
     }
 
-    /// Returns the beginning of the block in which the log ends, for the buffer: the next flush
-    /// writes that block again.
+    /// Returns the beginning of the block in which the log ends: the next flush writes it again.
     pub(crate) fn last_block(&self, end: Lsn) -> Result<Vec<u8>> {
         let start = end.get() / BLOCK * BLOCK;
         let mut block = AlignedBuf::zeroed(BLOCK as usize);

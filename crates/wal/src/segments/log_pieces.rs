@@ -1,22 +1,23 @@
 //! A log assembled from a backup, the archive and what is left of the log itself; and a part of it
 //! written as another database's log.
 //!
-//! For each segment, the archive's copy is used if there is one, otherwise the segment in the log,
-//! otherwise the backup's segment. The last segment of the backup ends where the backup ends.
-//! Reading begins where the backup's log begins and continues as far as segments follow each other.
-//! The end is the first position without a valid record, as in recovery. But records that were
-//! certainly hardened must be present: those before the end of the backup and those in archived
-//! segments. If all there is was asked for ([`LogPieces::to_the_end`]), nothing may follow the end
-//! of the log itself that a crash cannot explain, as when it is opened
-//! ([`crate::segments::recover`]), and it must have what its owner knows to be hardened.
+//! Each segment comes from the archive if it is there, else from the log, else from the backup,
+//! whose last segment ends where the backup ends. Reading begins where the backup's log begins and
+//! continues as far as segments follow each other. The end is the first position without a valid
+//! record, as in recovery. But records that were certainly hardened must be present: those before
+//! the end of the backup and those in archived segments. If all there is was asked for
+//! ([`LogPieces::to_the_end`]), nothing may follow the end of the log itself that a crash cannot
+//! explain, as when it is opened ([`crate::segments::recover`]), and it must have what its owner
+//! knows to be hardened.
 //!
 //! # Another database's log
-//! A restored database continues differently from the database from which it was copied, at the
-//! same positions of the log. So that the records of one are never taken for the other's, the
-//! restored database is another database: its log has the same records with the same LSNs and GSNs,
-//! but their checksums are seeded with a new identity ([`LogPieces::write_to`]).
+//! A restored database continues differently from its original, at the same positions of the log.
+//! So that the records of one are never taken for the other's, it is another database: its log has
+//! the same records with the same LSNs and GSNs, but their checksums are seeded with a new identity
+//! ([`LogPieces::write_to`]).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use duramen_io::{AlignedBuf, Disk, OpenMode};
 use duramen_sync::Arc;
@@ -26,16 +27,12 @@ use crate::error::{Result, WalError};
 use crate::format::header::LEAST_HEADER_BYTES;
 use crate::format::identity::Identity;
 use crate::format::record::{RecordRef, seal};
-use crate::format::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, directory, segment_name};
-use crate::segments::files::{OpenFiles, SegmentFiles, names};
-use crate::segments::recover::{check_for_damage, has_record, open_segment};
+use crate::format::segment::{BLOCK, Geometry, SegmentHeader, damaged, directory, segment_name};
+use crate::segments::files::{CHUNK_BYTES, OpenFiles, SegmentFiles, are_same};
+use crate::segments::recover::{Headers, check_for_damage, has_record, read_headers};
 use crate::segments::scan::Scanner;
 
-/// Bytes written at a time, plus at most one record.
-const WINDOW_BYTES: u64 = 1 << 20;
-
-/// Where the pieces of the logs are: each is a directory with a subdirectory `log`, and `log1` and
-/// so on with several logs.
+/// Where the pieces of the logs are: directories with a subdirectory `log`, and `log1` and so on.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces<'a> {
     /// The backup.
@@ -59,13 +56,6 @@ pub struct LogPart {
     pub end: Lsn,
 }
 
-impl LogPart {
-    /// Makes the part of a database with one log.
-    pub fn only(start: Lsn, end: Lsn) -> Self {
-        Self { log: LogId::ZERO, count: 1, start, end }
-    }
-}
-
 /// An assembled log.
 #[derive(Debug)]
 pub struct LogPieces {
@@ -76,9 +66,8 @@ pub struct LogPieces {
     certain: u64,
     /// The first missing segment that is followed by present ones.
     gap: Option<u64>,
-    /// The bytes of the log buffer that the log's own segments state, if they are among the pieces.
-    buffers: BTreeMap<u64, u64>,
-    /// What the log itself has at its end, if that is asked for.
+    /// The headers of the log's own segments, if they are among the pieces.
+    headers: Headers,
     expected: Option<Expected>,
 }
 
@@ -108,61 +97,33 @@ type Found = BTreeMap<u64, (Arc<OpenFiles>, SegmentHeader)>;
 /// The bytes at the end of a piece, in one segment.
 #[derive(Debug)]
 struct Stretch<'p> {
-    log: LogId,
     number: u64,
     home: &'p OpenFiles,
-    from: u64,
-    to: u64,
+    /// Offsets in the file of the segment.
+    range: Range<u64>,
 }
 
 impl Stretch<'_> {
-    /// Returns whether `log` has the same bytes or has recycled them. Where histories diverge, all
-    /// later bytes differ.
-    fn has_been_in(&self, log: &Found, geometry: Geometry) -> Result<bool> {
-        let Some((home, header)) = log.get(&self.number) else {
-            return Ok(log.first_key_value().is_some_and(|(first, _)| self.number < *first));
+    /// Returns whether `log`, which has this `id`, has the same bytes or has recycled them. Where
+    /// histories diverge, all later bytes differ.
+    fn has_been_in(self, log: &Found, id: LogId) -> Result<bool> {
+        let Self { number, home, range } = self;
+        let Some((own, header)) = log.get(&number) else {
+            return Ok(log.first_key_value().is_some_and(|(first, _)| number < *first));
         };
-        if self.from == self.to {
-            return Ok(true);
-        }
-        if geometry.offset(self.to - 1) >= header.file_bytes {
-            return Ok(false);
-        }
-        let (own, file) = (home.segment(self.log, self.number)?, self.home.segment(self.log, self.number)?);
-        let (mut one, mut two) = (AlignedBuf::zeroed(WINDOW_BYTES as usize), AlignedBuf::zeroed(WINDOW_BYTES as usize));
-        let mut window = self.from / BLOCK * BLOCK;
-        while window < self.to {
-            let len = (self.to.next_multiple_of(BLOCK) - window).min(WINDOW_BYTES) as usize;
-            own.read_at(&mut one[..len], geometry.offset(window))?;
-            file.read_at(&mut two[..len], geometry.offset(window))?;
-            let compared = (self.from.max(window) - window) as usize..(self.to - window).min(len as u64) as usize;
-            if one[compared.clone()] != two[compared] {
-                return Ok(false);
-            }
-            window += len as u64;
-        }
-        Ok(true)
+        Ok(range.is_empty()
+            || range.end <= header.file_bytes
+                && are_same(&*own.segment(id, number)?, &*home.segment(id, number)?, range)?)
     }
 }
 
-/// Finds the segments of `identity` in `disk`.
 fn segments(disk: &dyn Disk, identity: &Identity) -> Result<Found> {
-    let mut found = BTreeMap::new();
-    let home = OpenFiles::of(disk.handle());
-    for name in names(disk, identity.log)? {
-        if let LogFile::Segment(number) = classify(&name) {
-            let (file, header) = open_segment(disk, identity.log, number)?;
-            if !header.is_of(identity) {
-                return Err(WalError::WrongDatabase { file: file.path() });
-            }
-            found.insert(number, (Arc::clone(&home), header));
-        }
-    }
-    Ok(found)
+    let (home, (headers, _)) = (OpenFiles::of(disk.handle()), read_headers(disk, identity.log, Some(identity))?);
+    Ok(headers.into_iter().map(|(number, header)| (number, (Arc::clone(&home), header))).collect())
 }
 
-/// Removes the segments that an interrupted recycling has left below the log's start, as opening
-/// the log does: they may already contain other bytes.
+/// Removes the segments that an interrupted recycling has left, as opening the log does: they may
+/// already contain other bytes.
 fn remove_stale(log: &mut Found, geometry: Geometry) {
     let start = log.values().map(|(_, header)| header.start).max();
     if let (Some(start), Some((&last, _))) = (start, log.last_key_value()) {
@@ -176,11 +137,10 @@ impl LogPieces {
     /// Assembles the log of `database` of which the backup has this `part`.
     ///
     /// # Errors
-    /// [`WalError::NoLog`] and [`WalError::MissingSegment`] if the backup is not whole; with
-    /// several logs, [`WalError::OlderLogs`] if they lack something that is in the archive or the
-    /// backup; [`WalError::WrongDatabase`], [`WalError::Corrupt`] and [`WalError::WrongVersion`]
-    /// for segments that cannot be used; [`WalError::RingNeeded`] if the end of the log is in
-    /// persistent memory; [`WalError::Disk`].
+    /// [`WalError::NoLog`] and [`WalError::MissingSegment`] if the backup is not whole;
+    /// [`WalError::OlderLogs`] if several logs lack something that is in the archive or the backup;
+    /// [`WalError::WrongDatabase`], [`WalError::Corrupt`], [`WalError::WrongVersion`] for unusable
+    /// segments; [`WalError::RingNeeded`] if the log's end is in a ring; [`WalError::Disk`].
     pub fn open(pieces: &Pieces<'_>, database: [u8; 16], part: LogPart) -> Result<Self> {
         Self::put_together(pieces, database, part).map_err(|error| error.in_log(part.log))
     }
@@ -208,77 +168,67 @@ impl LogPieces {
                      segments",
                     header.segment_bytes
                 );
-                return Err(WalError::Corrupt { segment: *number, offset: 0, reason });
+                return Err(damaged(*number, 0, reason));
             }
         }
         remove_stale(&mut log, geometry);
         if let Some(disk) = pieces.log.filter(|_| !log.is_empty() && count > 1) {
-            let log_id = identity.log;
             let whole = archive.last_key_value().map(|(&number, (home, _))| {
-                let (from, to) = (geometry.base(number), geometry.base(number + 1));
-                ("archive", Stretch { log: log_id, number, home, from, to })
+                ("archive", Stretch { number, home, range: BLOCK..geometry.segment_bytes })
             });
-            let number = geometry.segment_of(end.get().max(start.get() + 1) - 1);
-            let cut = backup.get(&number).map(|(home, _)| {
-                let from = geometry.base(number).max(start.get());
-                ("backup", Stretch { log: log_id, number, home, from, to: end.get().max(from) })
+            let segment = geometry.segment_of(end.get().max(start.get() + 1) - 1);
+            let cut = backup.get(&segment).map(|(home, _)| {
+                let from = geometry.base(segment).max(start.get());
+                let (offset, bytes) = (geometry.offset(from), end.get().saturating_sub(from));
+                ("backup", Stretch { number: segment, home, range: offset..offset + bytes })
             });
             for (than, stretch) in whole.into_iter().chain(cut) {
-                if !stretch.has_been_in(&log, geometry)? {
-                    let (location, log, segment) = (disk.location(), identity.log, stretch.number);
-                    return Err(WalError::OlderLogs { location, than, log, segment });
+                let segment = stretch.number;
+                if !stretch.has_been_in(&log, identity.log)? {
+                    return Err(WalError::OlderLogs { location: disk.location(), than, log: identity.log, segment });
                 }
             }
         }
-        let buffers = log.iter().map(|(number, (_, header))| (*number, header.ring_bytes)).collect();
-        let last = [&backup, &archive, &log].into_iter().filter_map(|some| Some(*some.last_key_value()?.0)).max();
-        let last = last.unwrap_or_default();
-        let (mut live, mut gap, mut certain) = (BTreeMap::new(), None, end.get());
-        let mut last_bytes = BLOCK;
+        let headers = log.iter().map(|(number, (_, header))| (*number, *header)).collect();
+        let last = backup.keys().chain(archive.keys()).chain(log.keys()).max().copied().unwrap_or_default();
+        let (mut live, mut last_bytes) = (BTreeMap::new(), BLOCK);
+        let (mut gap, mut certain) = (None, end.get());
         let first = geometry.segment_of(start.get());
         for number in first..=last {
-            let (is_archived, in_backup) = (archive.contains_key(&number), geometry.base(number) < end.get());
-            let is_cut = in_backup && geometry.base(number + 1) > end.get();
-            if let Some((home, header)) = archive.remove(&number).or_else(|| log.remove(&number)) {
-                if is_archived {
-                    certain = certain.max(geometry.base(number + 1));
-                }
+            let (base, behind) = (geometry.base(number), geometry.base(number + 1));
+            let in_backup = base < end.get();
+            if archive.contains_key(&number) {
+                certain = certain.max(behind);
+            }
+            let later = archive.remove(&number).or_else(|| log.remove(&number));
+            let is_cut = match &later {
+                // The last segment of the log: its file had to grow before the log could go on.
+                Some((_, header)) => header.file_bytes < geometry.segment_bytes,
+                None => in_backup && behind > end.get(),
+            };
+            let piece = later.or_else(|| backup.remove(&number).filter(|_| in_backup || number == first));
+            if piece.is_none() && in_backup {
+                return Err(WalError::MissingSegment { segment: number, lsn: Lsn::new(base).max(start) });
+            }
+            let has_piece = piece.is_some();
+            if let Some((home, header)) = piece {
                 last_bytes = header.file_bytes;
                 live.insert(number, home);
-                if last_bytes == geometry.segment_bytes {
-                    continue;
-                }
-                // The last segment of the log: its file had to grow before the log could go on.
+            }
+            if is_cut || !has_piece {
+                // Nothing behind a gap is read.
                 gap = (number < last).then_some(number);
                 break;
             }
-            match backup.remove(&number) {
-                Some((home, header)) if in_backup || number == first => {
-                    last_bytes = header.file_bytes;
-                    live.insert(number, home);
-                    if !is_cut {
-                        continue;
-                    }
-                }
-                _ if in_backup => {
-                    let lsn = Lsn::new(geometry.base(number)).max(start);
-                    return Err(WalError::MissingSegment { segment: number, lsn });
-                }
-                _ => {}
-            }
-            gap = (number < last).then_some(number);
-            break;
         }
-        // Nothing behind a gap is read.
         let files = Arc::new(SegmentFiles::new(identity, geometry, live, last_bytes));
         let certain = certain.min(files.limit());
-        Ok(Self { files, backup: (start, end), certain, gap, buffers, expected: None })
+        Ok(Self { files, backup: (start, end), certain, gap, headers, expected: None })
     }
 
-    /// Makes damage at the end of the log itself an error, for a restore of all there is: a point
-    /// before the end can be restored in spite of it. The owner of the log knows that everything
-    /// before `hardened` was hardened; and if a crash interrupted the cutting of several logs, the
-    /// GSN `cut` after which they are cut.
+    /// Makes damage at the end of the log itself an error, for a restore of all there is; it does
+    /// not affect an earlier point. The log's owner knows that everything before `hardened` was
+    /// hardened and, if a crash interrupted the cutting of several logs, the GSN of the `cut`.
     #[must_use]
     pub fn to_the_end(self, hardened: Lsn, cut: Option<Gsn>) -> Self {
         Self { expected: Some(Expected { hardened, gsn: cut.unwrap_or(Gsn::MAX) }), ..self }
@@ -289,7 +239,7 @@ impl LogPieces {
         self.files.identity.log
     }
 
-    /// Returns where the backup's log starts, and reading begins.
+    /// Returns where the backup's log starts.
     pub fn start(&self) -> Lsn {
         self.backup.0
     }
@@ -301,21 +251,16 @@ impl LogPieces {
 
     /// Returns whether the log itself was among the pieces.
     pub fn has_log(&self) -> bool {
-        !self.buffers.is_empty()
+        !self.headers.is_empty()
     }
 
-    /// Returns whether the log itself was among the pieces and this one reaches its end.
+    /// Returns whether the log itself was among the pieces, and its end is reached.
     pub fn reaches_end(&self) -> bool {
         self.has_log() && self.gap.is_none()
     }
 
-    /// Returns the size of a segment in bytes.
-    pub fn segment_bytes(&self) -> u64 {
-        self.files.geometry.segment_bytes
-    }
-
-    /// Reads from the start of the backup's log until `is_behind` returns for a record that it and
-    /// all later ones are beyond the requested point, or to the end.
+    /// Reads from the start of the backup's log to the first record for which `is_behind` returns
+    /// that it and all later ones are beyond the requested point, or to the end.
     ///
     /// # Errors
     /// [`WalError::Corrupt`] if hardened records are damaged; [`WalError::Disk`].
@@ -333,7 +278,7 @@ impl LogPieces {
         let at = scanner.position();
         // The last record of a whole segment may continue in a missing one.
         let is_header_cut_off = at.get() + LEAST_HEADER_BYTES as u64 > self.files.limit();
-        let is_cut_off = (scanner.is_cut_off() || is_header_cut_off) && at >= self.backup.1;
+        let is_cut_off = (scanner.is_cut_off || is_header_cut_off) && at >= self.backup.1;
         let is_lost = at.get() < self.certain && (!is_cut_off || has_record(&self.files, at.get() + 8)?);
         let expected = self.expected.filter(|_| self.reaches_end());
         if is_lost || expected.is_some_and(|expected| at < expected.hardened) {
@@ -341,9 +286,7 @@ impl LogPieces {
             return Err(self.files.geometry.corrupt(at.get(), reason));
         }
         if let Some(expected) = expected {
-            let segment = self.files.geometry.segment_of(at.get());
-            let buffer = self.buffers.range(..=segment).next_back().map_or(0, |(_, bytes)| *bytes);
-            check_for_damage(&self.files, at, buffer, expected.gsn)?;
+            check_for_damage(&self.files, &self.headers, at, expected.gsn)?;
         }
         Ok(Cut { at, is_record: false, gap: self.gap })
     }
@@ -360,8 +303,7 @@ impl LogPieces {
     fn copy_to(&self, disk: &dyn Disk, database: [u8; 16], cut: Lsn, mut progress: impl FnMut(u64)) -> Result<()> {
         let (own, geometry) = (self.files.identity, self.files.geometry);
         let identity = Identity::one_of(database, own.log, own.count);
-        let directory = directory(own.log);
-        let start = self.backup.0;
+        let (directory, start) = (directory(own.log), self.backup.0);
         disk.create_directory(&directory)?;
         disk.sync_directory("")?;
         let (home, mut made) = (OpenFiles::of(disk.handle()), BTreeMap::new());
@@ -377,13 +319,13 @@ impl LogPieces {
         }
         let made = SegmentFiles::new(identity, geometry, made, geometry.segment_bytes);
         let mut scanner = Scanner::to_first_invalid(Arc::clone(&self.files), start);
-        let mut buffer = AlignedBuf::zeroed((WINDOW_BYTES + 2 * BLOCK) as usize);
+        let mut buffer = AlignedBuf::zeroed((CHUNK_BYTES + 2 * BLOCK) as usize);
         // The sealed bytes of the block in which the window begins.
         let mut sealed: Vec<u8> = vec![0; (start.get() % BLOCK) as usize];
         let mut at = start.get();
         while at < cut.get() {
             let window = at / BLOCK * BLOCK;
-            while scanner.position().get() < (window + WINDOW_BYTES).min(cut.get()) {
+            while scanner.position().get() < (window + CHUNK_BYTES).min(cut.get()) {
                 if scanner.next()?.is_none() {
                     return Err(geometry.corrupt(at, "records that were read before are missing now"));
                 }
@@ -404,8 +346,7 @@ impl LogPieces {
                 let file = made.file_at(from)?;
                 file.write_at(&[part], geometry.offset(from))?;
                 if behind == geometry.base(geometry.segment_of(from) + 1) {
-                    // The file is complete and may be closed: a later failure would not be reported
-                    // here.
+                    // The file may be closed now: a later failure would not be reported here.
                     file.sync()?;
                 }
             }

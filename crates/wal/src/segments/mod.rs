@@ -1,7 +1,6 @@
 //! Segment files: make them, read them in order, find the end of a log after a crash, recycle and
 //! archive them.
 //!
-//! # Parts
 //! `pool` makes, reserves and recycles segments; `files` are the open ones. `scan` reads in order
 //! and, in `scan/back`, backwards along a transaction's records; `read_ahead` reads the next part
 //! meanwhile. `recover` finds the end of the log and erases what is behind it. `reader` reads a

@@ -7,20 +7,19 @@
 //! are not valid at the new ones.
 //!
 //! Recycling first makes the new start of the log durable, in the header of the segment that holds
-//! it, and then turns segments below it into spares by renaming them, or removes them. A crash in
-//! between leaves segments below the start, perhaps with gaps; opening the log recycles them again.
+//! it, and then renames the segments below it to spares, or removes them. A crash in between leaves
+//! segments below the start, perhaps with gaps; opening the log recycles them again.
 //!
 //! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: everything inserted under a
 //! reservation has room on the disk. The limit only grows. The sum may count bytes twice, in `end`
 //! and still in `reserved`, but never omits them.
 //!
 //! # Growing
-//! A new database should not take up more than it needs, so the file of the last segment grows
-//! ahead of the log, and only the file of the last segment is not whole. How far ahead depends on
-//! how much the log has grown since it was opened: the space doubles, until whole segments are made
-//! ahead. The new part is filled with zeros and synced before the log may reach it, so a write of
-//! the log never changes the extents or the size of a file, which its sync would have to wait for.
-//! In order:
+//! A new database should not take up more than it needs, so the file of the last segment, and no
+//! other, grows ahead of the log, by as much as the log has grown since it was opened, until whole
+//! segments are made ahead. The new part is filled with zeros and synced before the log may reach
+//! it, so a write of the log never changes the extents or the size of a file, which its sync would
+//! have to wait for. In order:
 //!
 //! 1. fill the file up, sync it;
 //! 2. write the header with the new size, durably;
@@ -29,15 +28,14 @@
 //! While tables are loaded in bulk ([`Segments::load_in_bulk`]), step 1 reserves the space without
 //! zeros, or each loaded byte would be written twice to a log of new segments. The syncs of writes
 //! there wait for the file system, but a bulk load makes few. Steps are short meanwhile, so that
-//! little of such space is left for the commits that come after.
+//! little of such space is left for later commits.
 //!
-//! So records lie in that part of the file which the header states, and a file that is shorter has
-//! lost its end. A thread that makes a file grow, or writes its header while the log is in service,
-//! has opened it for itself: a failed sync is reported once for each opening, and must be reported
-//! to the thread that writes the log, too. Closing the log cuts off again what the next opening
-//! does not need ([`Segments::shrink`]).
+//! So records lie in the part of the file that the header states, and a shorter file has lost its
+//! end. A thread that makes a file grow, or writes its header while the log is in service, has
+//! opened it for itself: a failed sync is reported once for each opening, and the thread that
+//! writes the log must hear of it, too. Closing cuts off what the next opening does not need.
 
-use duramen_io::{AlignedBuf, File, OpenMode, throttled_allocate};
+use duramen_io::{File, OpenMode, throttled_allocate};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex, MutexGuard};
@@ -71,49 +69,31 @@ pub(crate) struct Segments {
     home: Arc<OpenFiles>,
     files: Arc<SegmentFiles>,
     limits: Limits,
-    /// States what must not be recycled yet.
     pub(crate) retention: Retention,
     /// Held while segments are made or recycled; never while the log is written.
-    growth: Mutex<Growth>,
+    growth: Mutex<Spares>,
     /// Where the log ended when it was opened.
     opened_at: u64,
     /// LSN behind the last segment's file.
     limit: AtomicU64,
-    /// Number of the ring in persistent memory that holds the end of the log, or zero.
+    /// [`Limits::ring`], or zero once the log has left it.
     ring: AtomicU64,
     start: AtomicU64,
     reserved: AtomicU64,
-    /// Set when making a segment ahead of need has failed: it is not tried again before something
-    /// has been recycled.
+    /// Making a segment ahead of need has failed, and nothing has been recycled since: no retry.
     ahead_failed: AtomicBool,
     /// While this is not zero, the limit of bytes does not apply.
     limit_lifted: AtomicUsize,
-    /// Number of bulk loads under way.
     bulk_loads: AtomicUsize,
-    /// Number of threads that lock, or have locked, `growth` on behalf of a waiting caller. While
-    /// there are any, segments ahead of need are made without pauses.
+    /// Number of threads that lock `growth` on behalf of a waiting caller. While there are any,
+    /// segments ahead of need are made without pauses.
     hurried: AtomicUsize,
     created: AtomicU64,
     recycled: AtomicU64,
 }
 
-/// The state that the holder of growth changes.
-#[derive(Debug, Default)]
-struct Growth {
-    /// Numbers in the names of the spares.
-    spares: Vec<u64>,
-}
-
-impl Growth {
-    /// Takes the spare to become segment `number`. A spare with the name that this segment will
-    /// later get as a spare comes first: an interrupted creation may have left it, and two spares
-    /// must never get the same name.
-    fn take_spare(&mut self, number: u64) -> Option<u64> {
-        let namesake = self.spares.iter().position(|&spare| spare == number);
-        let at = namesake.or(self.spares.len().checked_sub(1))?;
-        Some(self.spares.swap_remove(at))
-    }
-}
+/// Numbers in the names of the spares.
+type Spares = Vec<u64>;
 
 /// A step of growth.
 #[derive(Clone, Copy)]
@@ -142,8 +122,7 @@ impl Step<'_> {
 }
 
 impl Segments {
-    /// Takes over `files`, for which new ones are made in `home`, and the log's start and end.
-    /// There are no spares yet.
+    /// Takes over `files`, and the log's start and end; makes new files in `home`. Has no spares.
     pub(crate) fn new(
         home: Arc<OpenFiles>,
         files: Arc<SegmentFiles>,
@@ -156,7 +135,7 @@ impl Segments {
             files,
             limits,
             retention: Retention::default(),
-            growth: Mutex::new(Growth::default()),
+            growth: Mutex::default(),
             opened_at: end.get(),
             limit,
             ring: AtomicU64::new(limits.ring),
@@ -175,12 +154,10 @@ impl Segments {
         self.files.identity.log
     }
 
-    /// Returns where the log starts.
     pub(crate) fn start(&self) -> Lsn {
         Lsn::new(self.start.load(Ordering::Acquire))
     }
 
-    /// Returns the reserved bytes.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
@@ -218,7 +195,6 @@ impl Segments {
         kept.saturating_add(missing).saturating_mul(geometry.segment_bytes) <= self.limits.max_bytes
     }
 
-    /// Gives `bytes` back.
     pub(crate) fn unreserve(&self, bytes: u64) {
         let before = self.reserved.fetch_sub(bytes, Ordering::AcqRel);
         assert!(before >= bytes, "only what was reserved can be given back");
@@ -233,15 +209,14 @@ impl Segments {
             reach(Probe::LogFull);
             WalError::Full { wanted, cause }
         };
-        let mut growth = self.lock_growth();
-        let data = self.files.geometry.data_bytes();
-        let missing = end.saturating_sub(self.files.reach()).div_ceil(data);
+        let mut spares = self.lock_growth();
+        let missing = end.saturating_sub(self.files.reach()).div_ceil(self.files.geometry.data_bytes());
         if missing > 0 && !self.may_add(missing) {
             let obstacle = self.retention.obstacle().map(|obstacle| format!(", and {obstacle}")).unwrap_or_default();
             return Err(full(format!("that would exceed its limit of {} bytes{obstacle}", self.limits.max_bytes)));
         }
         while self.limit.load(Ordering::Relaxed) < end {
-            self.extend(&mut growth, end).map_err(|error| match error {
+            self.extend(&mut spares, end).map_err(|error| match error {
                 WalError::Disk(disk) if disk.is_full() => full(disk.to_string()),
                 other => other,
             })?;
@@ -283,11 +258,8 @@ impl Segments {
     }
 
     fn may_add(&self, segments: u64) -> bool {
-        if self.limit_lifted.load(Ordering::Relaxed) > 0 {
-            return true;
-        }
         let bytes = (self.files.count() + segments).saturating_mul(self.files.geometry.segment_bytes);
-        bytes <= self.limits.max_bytes
+        bytes <= self.limits.max_bytes || self.limit_lifted.load(Ordering::Relaxed) > 0
     }
 
     /// Returns how much space there should be beyond `needed`, the end of the log with the reserved
@@ -301,7 +273,6 @@ impl Segments {
         written.max(least).min(if is_loading { most.min(BULK_AHEAD) } else { most })
     }
 
-    /// Returns the step of growth that is taken because of `needed`.
     fn step<'a>(&self, needed: u64, hurry: &'a dyn Fn() -> bool) -> Step<'a> {
         let is_loading = self.is_loading();
         Step { target: needed + 2 * self.ahead(needed, is_loading), is_loading, hurry }
@@ -315,11 +286,11 @@ impl Segments {
             && !self.ahead_failed.load(Ordering::Relaxed)
     }
 
-    /// Makes space ahead of need, at most one segment; `end` returns where the log ends. There are
-    /// no pauses any more once half of the space ahead is used up. A failure is left to the
-    /// reservation that will need the space.
+    /// Makes space ahead of need, at most one segment; `end` returns where the log ends. Makes no
+    /// pauses once half of the space ahead is used up. The reservation that needs the space deals
+    /// with a failure.
     pub(crate) fn add_ahead(&self, end: impl Fn() -> Lsn) {
-        let mut growth = self.growth.lock();
+        let mut spares = self.growth.lock();
         if !self.wants_more(end()) {
             return;
         }
@@ -331,7 +302,7 @@ impl Segments {
             is_pressed || self.hurried.load(Ordering::Relaxed) > 0
         };
         let may_grow = self.limit.load(Ordering::Relaxed) < self.files.reach() || self.may_add(1);
-        if !(may_grow && self.extend_to(&mut growth, self.step(needed(), &hurry)).is_ok()) {
+        if !(may_grow && self.extend_to(&mut spares, self.step(needed(), &hurry)).is_ok()) {
             self.ahead_failed.store(true, Ordering::Relaxed);
         }
     }
@@ -342,11 +313,11 @@ impl Segments {
     }
 
     /// Locks growth on behalf of a waiting caller.
-    fn lock_growth(&self) -> MutexGuard<'_, Growth> {
+    fn lock_growth(&self) -> MutexGuard<'_, Spares> {
         self.hurried.fetch_add(1, Ordering::Relaxed);
-        let growth = self.growth.lock();
+        let spares = self.growth.lock();
         self.hurried.fetch_sub(1, Ordering::Relaxed);
-        growth
+        spares
     }
 
     /// Keeps the files from growing and from being recycled.
@@ -354,25 +325,25 @@ impl Segments {
         self.lock_growth()
     }
 
-    /// Takes a step of growth because `needed` is not within the limit: generous if the disk has
-    /// space for it.
-    fn extend(&self, growth: &mut Growth, needed: u64) -> Result<()> {
+    /// Makes space because `needed` is not within the limit: generously if the disk has room.
+    fn extend(&self, spares: &mut Spares, needed: u64) -> Result<()> {
         let step = self.step(needed, &|| true);
-        match self.extend_to(growth, step) {
-            Err(WalError::Disk(disk)) if disk.is_full() => self.extend_to(growth, Step { target: needed, ..step }),
+        match self.extend_to(spares, step) {
+            Err(WalError::Disk(disk)) if disk.is_full() => self.extend_to(spares, Step { target: needed, ..step }),
             extended => extended,
         }
     }
 
     /// Extends the last segment's file towards the target or, if it is whole, adds a segment.
-    fn extend_to(&self, growth: &mut Growth, step: Step<'_>) -> Result<()> {
+    fn extend_to(&self, spares: &mut Spares, step: Step<'_>) -> Result<()> {
         let (geometry, limit) = (self.files.geometry, self.limit.load(Ordering::Relaxed));
-        let reach = if limit < self.files.reach() { self.files.reach() } else { limit + geometry.data_bytes() };
-        let step = Step { target: step.target.clamp(limit + 1, reach).next_multiple_of(BLOCK), ..step };
-        if limit < self.files.reach() {
-            self.grow_last(geometry.segment_of(limit), step)?;
+        let number = geometry.segment_of(limit);
+        let target = step.target.clamp(limit + 1, geometry.base(number + 1)).next_multiple_of(BLOCK);
+        let step = Step { target, ..step };
+        if self.files.has(number) {
+            self.grow_last(number, step)?
         } else {
-            self.add(growth, step)?;
+            self.add(spares, number, step)?
         }
         self.limit.store(self.files.limit(), Ordering::Release);
         Ok(())
@@ -380,7 +351,7 @@ impl Segments {
 
     /// Makes the last segment's file reach the target.
     fn grow_last(&self, number: u64, step: Step<'_>) -> Result<()> {
-        let file = self.home.open(&segment_name(self.log(), number), OpenMode::Existing)?;
+        let file = self.open_segment(number)?;
         let bytes = self.files.geometry.bytes_up_to(number, step.target);
         // A step that failed may have made the file longer, and its header may state that.
         let before = file.len()?;
@@ -388,21 +359,23 @@ impl Segments {
             // What there is of the new part would only take up space.
             let _ = file.set_len(before);
         })?;
-        self.write_header_with(&*file, number, self.ring(), bytes)?;
+        self.write_header(&*file, number, bytes)?;
         self.files.set_last_bytes(bytes);
         reach(Probe::SegmentGrown);
         Ok(())
     }
 
-    /// Adds the next segment, whose file reaches the target at least.
-    fn add(&self, growth: &mut Growth, step: Step<'_>) -> Result<()> {
+    /// Adds the next segment, `number`, whose file reaches the target at least.
+    fn add(&self, spares: &mut Spares, number: u64, step: Step<'_>) -> Result<()> {
         let geometry = self.files.geometry;
-        let number = geometry.segment_of(self.limit.load(Ordering::Relaxed));
-        let (spare, bytes) = match growth.take_spare(number) {
-            Some(spare) => {
+        // A spare with the name that this segment will later get as a spare comes first: an
+        // interrupted creation may have left it, and two spares must never get the same name.
+        let namesake = spares.iter().position(|&spare| spare == number);
+        let (spare, bytes) = match namesake.or(spares.len().checked_sub(1)) {
+            Some(at) => {
                 reach(Probe::SegmentRecycled);
                 self.recycled.fetch_add(1, Ordering::Relaxed);
-                (spare, geometry.segment_bytes)
+                (spares.swap_remove(at), geometry.segment_bytes)
             }
             None => {
                 let bytes = geometry.bytes_up_to(number, step.target);
@@ -416,7 +389,7 @@ impl Segments {
             let is_whole = bytes == geometry.segment_bytes;
             if is_whole && self.home.disk().exists(&spare_name(self.log(), spare)).unwrap_or(false) {
                 // Another one comes first: this one may be damaged.
-                growth.spares.insert(0, spare);
+                spares.insert(0, spare);
             }
         })?;
         self.files.insert(number, &self.home, file, bytes);
@@ -431,8 +404,7 @@ impl Segments {
         }
         let file = self.home.open(&name, OpenMode::CreateNew)?;
         step.fill(&*file, bytes).inspect_err(|_| {
-            // The rest of it would only take up space; if it cannot be removed either, opening the
-            // log does it.
+            // It would only take up space. If this fails too, opening the log removes it.
             let _ = disk.remove(&name);
         })
     }
@@ -440,45 +412,34 @@ impl Segments {
     /// Turns a spare of `bytes` into segment `number`.
     fn promote(&self, spare: u64, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
         let (from, to) = (spare_name(self.log(), spare), segment_name(self.log(), number));
-        let file = self.home.open(&from, OpenMode::Existing)?;
-        self.write_header_with(&*file, number, self.ring(), bytes)?;
-        drop(file);
+        self.write_header(&*self.home.open(&from, OpenMode::Existing)?, number, bytes)?;
         self.home.disk().rename(&from, &to)?;
         if !planted!(SkipDirectorySync) {
             self.home.disk().sync_directory(&directory(self.log()))?;
         }
-        // If it cannot be opened now, another spare gets the name next time: nothing has been
-        // written to this one.
-        Ok(self.home.open(&to, OpenMode::Existing)?)
+        // If this fails, another spare gets the name next time: this one has no content yet.
+        self.open_segment(number)
     }
 
-    fn ring(&self) -> u64 {
-        self.ring.load(Ordering::Relaxed)
+    fn open_segment(&self, number: u64) -> Result<Arc<dyn File>> {
+        Ok(self.home.open(&segment_name(self.log(), number), OpenMode::Existing)?)
     }
 
     /// Returns whether a ring holds the end of the log, unless it has been left.
     pub(crate) fn has_ring(&self) -> bool {
-        self.ring() != 0
+        self.ring.load(Ordering::Relaxed) != 0
     }
 
-    /// Writes the header of segment `number`, durably.
-    pub(crate) fn write_header(&self, file: &dyn File, number: u64) -> Result<()> {
-        self.write_header_with(file, number, self.ring(), self.files.bytes_of(number))
-    }
-
-    /// Records durably, in the last segment's header, that no ring holds the end of the log any
-    /// more.
+    /// Records durably, in the last segment's header, that the log has left its ring.
     pub(crate) fn leave_ring(&self) -> Result<()> {
         let _growth = self.growth.lock();
         self.ring.store(0, Ordering::Relaxed);
         let last = self.files.span().map_or(0, |(_, last)| last);
         self.remove_unfinished(last)?;
-        let file = self.home.open(&segment_name(self.log(), last), OpenMode::Existing)?;
-        self.write_header_with(&*file, last, 0, self.files.bytes_of(last))
+        self.renew_header(last)
     }
 
-    /// Removes the file behind the `last` segment: it may have its name although its making has
-    /// failed.
+    /// Removes the file behind the `last` segment, which a failed creation may have left.
     fn remove_unfinished(&self, last: u64) -> Result<()> {
         let (disk, name) = (self.home.disk(), segment_name(self.log(), last + 1));
         if disk.exists(&name)? {
@@ -488,23 +449,16 @@ impl Segments {
         Ok(())
     }
 
-    fn write_header_with(&self, file: &dyn File, number: u64, ring: u64, file_bytes: u64) -> Result<()> {
-        let identity = self.files.identity;
-        let header = SegmentHeader {
-            database: identity.database,
-            log: identity.log,
-            // One log is written as 0: such logs existed before several logs were possible.
-            logs: if identity.count > 1 { identity.count } else { 0 },
-            number,
-            start: self.start(),
-            segment_bytes: self.files.geometry.segment_bytes,
-            ring_bytes: self.limits.ring_bytes,
-            ring,
-            file_bytes,
-        };
-        let mut block = AlignedBuf::zeroed(BLOCK as usize);
-        header.encode(&mut block);
-        Ok(file.write_durable(&[&block], 0)?)
+    /// Writes the header of segment `number` again, durably.
+    pub(crate) fn renew_header(&self, number: u64) -> Result<()> {
+        self.write_header(&*self.open_segment(number)?, number, self.files.bytes_of(number))
+    }
+
+    fn write_header(&self, file: &dyn File, number: u64, file_bytes: u64) -> Result<()> {
+        let (ring_bytes, ring) = (self.limits.ring_bytes, self.ring.load(Ordering::Relaxed));
+        let SegmentFiles { identity, geometry, .. } = &*self.files;
+        let header = SegmentHeader::of_copy(identity, number, self.start(), geometry.segment_bytes);
+        SegmentHeader { ring_bytes, ring, file_bytes, ..header }.write_durable(file)
     }
 
     /// Keeps the log from its present start on.
@@ -522,105 +476,82 @@ impl Segments {
 
     /// Recycles what was requested and is now allowed.
     pub(crate) fn recycle_admitted(&self) -> Result<()> {
-        let _growth = {
-            let mut growth = self.lock_growth();
-            let Some(start) = self.retention.admitted().filter(|start| *start > self.start()) else {
-                return Ok(());
-            };
-            let previous = self.start.swap(start.get(), Ordering::AcqRel);
-            if let Err(error) = self.persist_start() {
-                self.start.store(previous, Ordering::Release);
-                return Err(error);
-            }
-            self.retention.started_at(start);
-            self.recycle(&mut growth)?;
-            growth
-        };
+        let mut spares = self.lock_growth();
+        let Some(start) = self.retention.admitted().filter(|start| *start > self.start()) else { return Ok(()) };
+        let previous = self.start.swap(start.get(), Ordering::AcqRel);
+        self.renew_header(self.start_segment()).inspect_err(|_| self.start.store(previous, Ordering::Release))?;
+        self.retention.started_at(start);
+        self.recycle(&mut spares)?;
         self.ahead_failed.store(false, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Returns the number of the segment that holds the log's start; the last one if the log starts
-    /// at the very end of it.
+    /// Returns the number of the segment that holds the log's start, even if that is its very end.
     fn start_segment(&self) -> u64 {
         let holder = self.files.geometry.segment_of(self.start().get());
         self.files.span().map_or(holder, |(_, last)| holder.min(last))
     }
 
-    fn persist_start(&self) -> Result<()> {
-        let number = self.start_segment();
-        let file = self.home.open(&segment_name(self.log(), number), OpenMode::Existing)?;
-        self.write_header(&*file, number)
-    }
-
     /// Turns the segments below the start into spares, or removes them.
-    fn recycle(&self, growth: &mut Growth) -> Result<()> {
+    fn recycle(&self, spares: &mut Spares) -> Result<()> {
         let (first, keep) = (self.files.span().map_or(0, |(first, _)| first), self.start_segment());
         if first >= keep {
             return Ok(());
         }
         let disk = self.home.disk();
-        let (mut spares, mut outcome) = (Vec::new(), Ok(()));
-        for number in first..keep {
+        let mut new = Vec::new();
+        let outcome = (first..keep).try_for_each(|number| {
             self.files.remove(number);
             let name = segment_name(self.log(), number);
-            let becomes_spare = growth.spares.len() + spares.len() < self.limits.spare_segments;
-            outcome = match becomes_spare {
-                true => disk.rename(&name, &spare_name(self.log(), number)),
-                false => disk.remove(&name),
-            };
-            if outcome.is_err() {
-                break;
+            if spares.len() + new.len() >= self.limits.spare_segments {
+                return disk.remove(&name);
             }
-            spares.extend(becomes_spare.then_some(number));
-        }
+            disk.rename(&name, &spare_name(self.log(), number))?;
+            new.push(number);
+            Ok(())
+        });
         disk.sync_directory(&directory(self.log()))?;
-        // Not earlier: a spare gets another segment's header, which must not appear under this
-        // segment's name.
-        growth.spares.append(&mut spares);
+        // Not earlier: another segment's header must not appear under this segment's name.
+        spares.append(&mut new);
         Ok(outcome?)
     }
 
     /// Takes over the files that an earlier run has left, whose names are durable: spares that can
     /// be used, others, and segments below the start.
     pub(crate) fn take_over(&self, spares: &[u64], stale: &[u64]) -> Result<()> {
-        let mut growth = self.growth.lock();
+        let (mut kept, disk) = (self.growth.lock(), self.home.disk());
         // The start can be read, but the process that wrote it may have seen the write fail.
-        self.persist_start()?;
+        self.renew_header(self.start_segment())?;
         for &number in stale {
-            self.home.disk().remove(&segment_name(self.log(), number))?;
+            disk.remove(&segment_name(self.log(), number))?;
         }
-        let mut removed = stale.len();
         for &number in spares {
             let name = spare_name(self.log(), number);
-            let file = self.home.disk().open(&name, OpenMode::Existing)?;
+            let file = disk.open(&name, OpenMode::Existing)?;
             // A segment that is in use gets this name when it becomes a spare.
             let usable = file.len()? == self.files.geometry.segment_bytes && !self.files.has(number);
-            if usable && growth.spares.len() < self.limits.spare_segments {
+            if usable && kept.len() < self.limits.spare_segments {
                 // Its length may not be durable yet.
                 file.sync()?;
-                growth.spares.push(number);
+                kept.push(number);
             } else {
-                self.home.disk().remove(&name)?;
-                removed += 1;
+                disk.remove(&name)?;
             }
         }
-        if removed > 0 {
-            self.home.disk().sync_directory(&directory(self.log()))?;
+        if stale.len() + spares.len() > kept.len() {
+            disk.sync_directory(&directory(self.log()))?;
         }
         Ok(())
     }
 
-    /// Leaves of the files of a log that ends at `end`, and that no thread writes any more, what
-    /// the next opening needs. No ring holds the end of the log.
-    ///
-    /// The last segment goes first: at no time is one missing before another.
+    /// Leaves of the files of a log that ends at `end`, in no ring, and that no thread writes any
+    /// more, what the next opening needs. The last segment goes first: none leaves a gap.
     pub(crate) fn shrink(&self, end: Lsn) -> Result<()> {
         let mut growth = self.growth.lock();
         let (disk, geometry) = (self.home.disk(), self.files.geometry);
         let Some((first, last)) = self.files.span() else { return Ok(()) };
         let directory = directory(self.log());
-        let spares = std::mem::take(&mut growth.spares);
+        let spares = std::mem::take(&mut *growth);
         for &spare in &spares {
             disk.remove(&spare_name(self.log(), spare))?;
         }
@@ -637,16 +568,15 @@ impl Segments {
         }
         for number in (keep + 1..=last).rev() {
             // The one before becomes the last one, which must not name a ring.
-            let file = self.home.open(&segment_name(self.log(), number - 1), OpenMode::Existing)?;
-            self.write_header_with(&*file, number - 1, 0, geometry.segment_bytes)?;
+            self.write_header(&*self.open_segment(number - 1)?, number - 1, geometry.segment_bytes)?;
             self.files.remove(number);
             disk.remove(&segment_name(self.log(), number))?;
             disk.sync_directory(&directory)?;
         }
-        let file = self.home.open(&segment_name(self.log(), keep), OpenMode::Existing)?;
+        let file = self.open_segment(keep)?;
         let needed = geometry.bytes_up_to(keep, end.get() + reserved.max(2 * LEAST_AHEAD));
         if needed < self.files.bytes_of(keep) {
-            self.write_header_with(&*file, keep, 0, needed)?;
+            self.write_header(&*file, keep, needed)?;
             file.set_len(needed)?;
             file.sync()?;
             self.files.set_last_bytes(needed);

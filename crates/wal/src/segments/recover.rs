@@ -3,10 +3,10 @@
 //! The end is the first position, from a known record on, at which no valid record starts. The
 //! bytes behind it are not always zeros: the last flush before a crash may have reached the device
 //! in part, with holes, and whole records behind the first hole are still valid in their places.
-//! They were never acknowledged, but they are dangerous: if new records fill the hole and end
-//! exactly where an old one starts, the next recovery would take the old one for their successor.
-//! So opening overwrites all of it with zeros, durably, before the log accepts new records. A crash
-//! during this leaves the end where it is, and the next opening does it again.
+//! They were never acknowledged, but if new records fill the hole and end exactly where an old one
+//! starts, the next recovery would take the old one for their successor. So opening overwrites all
+//! of it with zeros, durably, before the log accepts new records. A crash during this leaves the
+//! end where it is, and the next opening does it again.
 //!
 //! No flush reaches further than the size of the log buffer beyond the durable position, and every
 //! segment's header states that size, so opening reads this much and no more. Before the log
@@ -15,12 +15,12 @@
 //!
 //! A crash cannot destroy what was hardened. Two findings prove damage of another kind: a record
 //! behind the end whose backlog (see [`crate::format::record`]) states that the log was durable
-//! beyond the end when the record was filled in, and any record too far away to belong to the last
-//! flush. The log then refuses to open, rather than silently lose acknowledged work.
+//! beyond the end, and any record too far away to belong to the last flush. The log then refuses to
+//! open, rather than silently lose acknowledged work.
 
 use std::collections::BTreeMap;
 
-use duramen_io::{AlignedBuf, Disk, File, OpenMode};
+use duramen_io::{AlignedBuf, Disk, OpenMode};
 use duramen_sync::Arc;
 use duramen_types::{Gsn, LogId, Lsn};
 
@@ -28,17 +28,15 @@ use crate::error::{Result, WalError};
 use crate::format::header::Header;
 use crate::format::identity::Identity;
 use crate::format::record::RecordRef;
-use crate::format::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, segment_name};
+use crate::format::segment::{BLOCK, Geometry, LogFile, SegmentHeader, classify, damaged, segment_name};
 use crate::segments::files::{CHUNK_BYTES, OpenFiles, SegmentFiles, copy_range, names};
 use crate::segments::scan::Scanner;
 
 /// The segments found in a directory.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Their directory.
     pub(crate) home: Arc<OpenFiles>,
     pub(crate) files: Arc<SegmentFiles>,
-    /// The log's start.
     pub(crate) start: Lsn,
     /// Numbers in the names of spares.
     pub(crate) spares: Vec<u64>,
@@ -46,46 +44,41 @@ pub(crate) struct Found {
     pub(crate) stale: Vec<u64>,
     /// Number of the ring in persistent memory that holds the end of the log, or zero.
     pub(crate) ring: u64,
-    headers: BTreeMap<u64, SegmentHeader>,
+    headers: Headers,
 }
+
+/// The headers of a log's segments, by number.
+pub(crate) type Headers = BTreeMap<u64, SegmentHeader>;
 
 impl Found {
     /// Returns the bytes of log for which the segments have room behind `position`.
     pub(crate) fn bytes_behind(&self, position: u64) -> u64 {
         self.files.limit().saturating_sub(position)
     }
+
+    /// Returns the segments whose headers must state the size of the log buffer used from now on:
+    /// those that can still be written, and the last one if the log ends behind it.
+    pub(crate) fn writable(&self, end: Lsn) -> impl Iterator<Item = u64> {
+        let holder = self.files.geometry.segment_of(end.get());
+        let last = self.headers.last_key_value().map_or(holder, |(number, _)| *number);
+        self.headers.range(holder.min(last)..).map(|(number, _)| *number)
+    }
 }
 
-/// Returns whether there is a segment of `log` in `disk`.
 pub(crate) fn has_segments(disk: &dyn Disk, log: LogId) -> Result<bool> {
     Ok(names(disk, log)?.iter().any(|name| matches!(classify(name), LogFile::Segment(_))))
 }
 
-/// Finds the segments of the log of `identity` (of any identity if `None`). Checks their headers,
-/// and that none is missing from the segment that holds `from`, or the log's start. Changes
-/// nothing.
+/// Finds the segments of the log of `identity` (of any if `None`) and changes nothing. Checks their
+/// headers, and that none is missing from the segment on that holds `from`, or the log's start.
 pub(crate) fn find(home: &Arc<OpenFiles>, log: LogId, identity: Option<Identity>, from: Option<Lsn>) -> Result<Found> {
     let disk = &**home.disk();
-    let (mut numbers, mut spares) = (Vec::new(), Vec::new());
-    for name in names(disk, log)? {
-        match classify(&name) {
-            LogFile::Segment(number) => numbers.push(number),
-            LogFile::Spare(number) => spares.push(number),
-            LogFile::Foreign => {}
-        }
-    }
-    let mut headers = BTreeMap::new();
-    for number in numbers {
-        let (file, header) = open_segment(disk, log, number)?;
-        if identity.is_some_and(|identity| !header.is_of(&identity)) {
-            return Err(WalError::WrongDatabase { file: file.path() });
-        }
-        headers.insert(number, header);
-    }
-    let Some((_, first)) = headers.first_key_value() else {
+    let (headers, spares) = read_headers(disk, log, identity.as_ref())?;
+    let (Some((_, &first)), Some((&last, &SegmentHeader { ring, file_bytes: last_bytes, .. }))) =
+        (headers.first_key_value(), headers.last_key_value())
+    else {
         return Err(WalError::NoLog { location: disk.location() });
     };
-    let first = *first;
     let identity = identity.unwrap_or_else(|| Identity::one_of(first.database, first.log, first.logs.max(1)));
     if let Some(stranger) = headers.values().find(|header| !header.is_of(&identity)) {
         return Err(WalError::WrongDatabase { file: segment_name(log, stranger.number) });
@@ -95,14 +88,12 @@ pub(crate) fn find(home: &Arc<OpenFiles>, log: LogId, identity: Option<Identity>
             "the header says that segments have {} bytes, but other headers say {}",
             other.segment_bytes, first.segment_bytes
         );
-        return Err(WalError::Corrupt { segment: other.number, offset: 0, reason });
+        return Err(damaged(other.number, 0, reason));
     }
     let geometry = Geometry { segment_bytes: first.segment_bytes };
     let start = headers.values().map(|header| header.start).max().unwrap_or(first.start);
-    let (last, ring) = headers.last_key_value().map_or((0, 0), |(number, header)| (*number, header.ring));
     // A log may start exactly at the end of its last segment.
-    let start_segment = geometry.segment_of(start.get());
-    let holder = if start.get() == geometry.base(last + 1) { last } else { start_segment };
+    let holder = if start.get() == geometry.base(last + 1) { last } else { geometry.segment_of(start.get()) };
     let needed = from.filter(|from| *from < start).map_or(holder, |from| geometry.segment_of(from.get()));
     if let Some(segment) = (needed..=holder.max(last)).find(|number| !headers.contains_key(number)) {
         let lsn = Lsn::new(geometry.base(segment)).max(from.unwrap_or(start).min(start));
@@ -114,7 +105,6 @@ pub(crate) fn find(home: &Arc<OpenFiles>, log: LogId, identity: Option<Identity>
     {
         return Err(too_short(segment, header.file_bytes, geometry.segment_bytes));
     }
-    let last_bytes = headers.get(&last).map_or(BLOCK, |header| header.file_bytes);
     let live = headers.range(needed..).map(|(number, _)| (*number, Arc::clone(home))).collect();
     let stale = headers.range(..needed).map(|(number, _)| *number).collect();
     let files = Arc::new(SegmentFiles::new(identity, geometry, live, last_bytes));
@@ -122,17 +112,31 @@ pub(crate) fn find(home: &Arc<OpenFiles>, log: LogId, identity: Option<Identity>
 }
 
 fn too_short(segment: u64, len: u64, expected: u64) -> WalError {
-    let reason = format!("the file has {len} bytes instead of {expected}");
-    WalError::Corrupt { segment, offset: len, reason }
+    damaged(segment, len, format!("the file has {len} bytes instead of {expected}"))
 }
 
-/// Opens segment `number` of a log and reads its header, with the size that the file really has.
-pub(crate) fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(Arc<dyn File>, SegmentHeader)> {
+/// Reads the headers of the segments of `log`, which must be those of `identity` if it is known.
+/// Returns them, and the numbers in the names of spares.
+pub(crate) fn read_headers(disk: &dyn Disk, log: LogId, identity: Option<&Identity>) -> Result<(Headers, Vec<u64>)> {
+    let (mut headers, mut spares) = (Headers::new(), Vec::new());
+    for name in names(disk, log)? {
+        match classify(&name) {
+            LogFile::Segment(number) => {
+                headers.insert(number, read_header(disk, log, number, identity)?);
+            }
+            LogFile::Spare(number) => spares.push(number),
+            LogFile::Foreign => {}
+        }
+    }
+    Ok((headers, spares))
+}
+
+/// Reads the header of segment `number` of a log, with the size that the file really has.
+fn read_header(disk: &dyn Disk, log: LogId, number: u64, identity: Option<&Identity>) -> Result<SegmentHeader> {
     let file = disk.open(&segment_name(log, number), OpenMode::Existing)?;
-    let corrupt = |offset: u64, reason: String| WalError::Corrupt { segment: number, offset, reason };
     let len = file.len()?;
     if len < BLOCK {
-        return Err(corrupt(len, "the file is shorter than a header".to_owned()));
+        return Err(damaged(number, len, "the file is shorter than a header"));
     }
     let mut block = AlignedBuf::zeroed(BLOCK as usize);
     file.read_at(&mut block, 0)?;
@@ -140,15 +144,18 @@ pub(crate) fn open_segment(disk: &dyn Disk, log: LogId, number: u64) -> Result<(
     if len < header.file_bytes {
         return Err(too_short(number, len, header.file_bytes));
     }
+    if identity.is_some_and(|identity| !header.is_of(identity)) {
+        return Err(WalError::WrongDatabase { file: file.path() });
+    }
     let file_bytes = len.min(header.segment_bytes) / BLOCK * BLOCK;
-    Ok((file, SegmentHeader { file_bytes, ..header }))
+    Ok(SegmentHeader { file_bytes, ..header })
 }
 
-/// Returns the error that the log goes on at `lsn`, where its files have ended.
-fn ended(files: &SegmentFiles, lsn: Lsn) -> WalError {
+/// Returns the error that the log stops short at `lsn`: for this reason, or a segment is missing.
+fn does_not_go_on(files: &SegmentFiles, lsn: Lsn, reason: &str) -> WalError {
     let segment = files.geometry.segment_of(lsn.get());
     if files.has(segment) {
-        return files.geometry.corrupt(lsn.get(), "the log is longer than its last file");
+        return files.geometry.corrupt(lsn.get(), reason);
     }
     WalError::MissingSegment { segment, lsn }
 }
@@ -158,27 +165,26 @@ fn ended(files: &SegmentFiles, lsn: Lsn) -> WalError {
 pub(crate) struct End {
     /// The first position without a valid record.
     pub(crate) end: Lsn,
-    /// From this position on the log may not be durable, although it can be read: it was not
-    /// durable yet when the last record was filled in.
+    /// From here on the log was not durable yet when the last record was filled in.
     unsure: Lsn,
     /// The last flush reached at most this position.
     window: u64,
 }
 
-/// Finds the end of the log by reading it from `from`, or its start, and passes each record to
-/// `visit`. With `known`, there must be a record at `from`. Records behind the end count as proof
-/// of damage if their GSN is not above `expected`.
+/// Finds the end of the log by reading it from `from`, and passes each record to `visit`. With
+/// `known`, there must be a record at `from`. Records behind the end count as proof of damage if
+/// their GSN is not above `expected`.
 pub(crate) fn find_end(
     found: &Found,
-    from: Option<Lsn>,
+    from: Lsn,
     known: bool,
     expected: Gsn,
     mut visit: impl FnMut(&RecordRef<'_>),
 ) -> Result<End> {
     let files = &found.files;
-    let from = from.unwrap_or(found.start);
+    let too_long = "the log is longer than its last file";
     if from.get() > files.limit() {
-        return Err(ended(files, from));
+        return Err(does_not_go_on(files, from, too_long));
     }
     let mut scanner = Scanner::to_first_invalid(Arc::clone(files), from);
     let mut last = None;
@@ -187,87 +193,58 @@ pub(crate) fn find_end(
         last = Some(record.durable_before);
     }
     let end = scanner.position();
-    if scanner.is_cut_off() {
-        return Err(ended(files, Lsn::new(files.limit())));
+    if scanner.is_cut_off {
+        return Err(does_not_go_on(files, Lsn::new(files.limit()), too_long));
     }
     if end == from && known {
         // The caller knew of a record there.
-        let segment = files.geometry.segment_of(from.get());
-        if !files.has(segment) {
-            return Err(WalError::MissingSegment { segment, lsn: from });
-        }
-        let reason = scanner.stopped_because().unwrap_or("there is no record here");
-        return Err(files.geometry.corrupt(from.get(), reason));
+        return Err(does_not_go_on(files, from, scanner.stopped_because().unwrap_or("there is no record here")));
     }
-    let unsure = match last {
-        None => end,
-        Some(Some(durable_before)) => durable_before,
-        Some(None) => Lsn::ZERO,
-    };
+    let unsure = last.map_or(end, |durable_before| durable_before.unwrap_or(Lsn::ZERO));
     let first = files.span().map_or(end, |(first, _)| Lsn::new(files.geometry.base(first)));
-    let window = check_for_damage(files, end, found.ring_bytes(end), expected)?;
+    let window = check_for_damage(files, &found.headers, end, expected)?;
     Ok(End { end, unsure: unsure.max(first), window })
 }
 
-impl Found {
-    /// Returns the size of the log buffer of the process that wrote the bytes around `end`.
-    fn ring_bytes(&self, end: Lsn) -> u64 {
-        let segment = self.files.geometry.segment_of(end.get());
-        self.headers.range(..=segment).next_back().map_or(0, |(_, header)| header.ring_bytes)
-    }
-
-    /// Returns the numbers of the segments whose headers must state the size of the log buffer used
-    /// from now on: those that can still be written, and the last one if the log ends behind it.
-    pub(crate) fn writable(&self, end: Lsn) -> impl Iterator<Item = u64> {
-        let holder = self.files.geometry.segment_of(end.get());
-        let last = self.headers.last_key_value().map_or(holder, |(number, _)| *number);
-        self.headers.range(holder.min(last)..).map(|(number, _)| *number)
-    }
-}
-
-/// Refuses a log that holds records behind `end` which a crash cannot explain. `buffer` is the size
-/// in bytes of the log buffer of the process that wrote there. Returns the end of what its last
-/// flush may have written behind `end`.
-pub(crate) fn check_for_damage(files: &Arc<SegmentFiles>, end: Lsn, buffer: u64, expected: Gsn) -> Result<u64> {
+/// Refuses a log that holds records behind `end` that a crash cannot explain. Returns the end of
+/// what the last flush may have written behind `end`.
+pub(crate) fn check_for_damage(files: &Arc<SegmentFiles>, headers: &Headers, end: Lsn, expected: Gsn) -> Result<u64> {
+    let geometry = files.geometry;
+    // The size of the log buffer of the process that wrote the bytes around `end`.
+    let header = headers.range(..=geometry.segment_of(end.get())).next_back();
+    let buffer = header.map_or(0, |(_, header)| header.ring_bytes);
     // To the end of its last block, within the segments.
     let window = (end.get() + buffer).next_multiple_of(BLOCK).min(files.limit());
-    let damaged = |proof: Lsn| {
-        let reason = format!("hardened records are missing here: the log ends at {end}, but continues at {proof}");
-        Err(files.geometry.corrupt(end.get(), reason))
-    };
-    let mut proof = None;
-    for_each_record_in(files, end.get(), window, |record| {
-        if record.durable_before.is_some_and(|durable| durable > end) && record.gsn <= expected {
-            proof = proof.or(Some(record.lsn));
-        }
+    let mut proof = first_record_in(files, end.get(), window, |record| {
+        record.durable_before.is_some_and(|durable| durable > end) && record.gsn <= expected
     })?;
-    // The part of the window's last segment behind the window, and the segments made ahead, were
-    // never written, or the log really is longer. The beginnings of these parts show which: records
-    // follow each other without gaps.
-    let geometry = files.geometry;
+    // The rest of the window's last segment and the segments made ahead were never written, or the
+    // log really is longer. Their beginnings show which: records have no gaps between them.
     let (last_of_window, last) = (geometry.segment_of(window - 1), files.span().map_or(0, |(_, last)| last));
     let bases = (last_of_window + 1..=last).map(|number| geometry.base(number));
     for from in std::iter::once(window).chain(bases) {
         let to = geometry.base(geometry.segment_of(from) + 1).min(from + CHUNK_BYTES).min(files.limit());
-        for_each_record_in(files, from, to, |record| {
-            if record.gsn <= expected {
-                proof = proof.or(Some(record.lsn));
-            }
-        })?;
+        let further = first_record_in(files, from, to, |record| record.gsn <= expected)?;
+        proof = proof.or(further);
     }
-    proof.map_or(Ok(window), damaged)
+    let Some(proof) = proof else { return Ok(window) };
+    let reason = format!("hardened records are missing here: the log ends at {end}, but continues at {proof}");
+    Err(geometry.corrupt(end.get(), reason))
 }
 
 /// Returns whether a valid record starts at `from` or behind it.
 pub(crate) fn has_record(files: &Arc<SegmentFiles>, from: u64) -> Result<bool> {
-    let mut found = false;
-    for_each_record_in(files, from, files.limit(), |_| found = true)?;
-    Ok(found)
+    Ok(first_record_in(files, from, files.limit(), |_| true)?.is_some())
 }
 
-/// Calls `f` with each valid record that starts in `[from, to)`. The starts of records are unknown,
-/// so every multiple of 8 is tried; a record's GSN identifies it.
-fn for_each_record_in(files: &Arc<SegmentFiles>, from: u64, to: u64, mut f: impl FnMut(&RecordRef<'_>)) -> Result<()> {
+/// Returns the start of the first valid record in `[from, to)` that counts. The starts of records
+/// are unknown, so every multiple of 8 is tried; a record's GSN identifies it.
+fn first_record_in(
+    files: &Arc<SegmentFiles>,
+    from: u64,
+    to: u64,
+    counts: impl Fn(&RecordRef<'_>) -> bool,
+) -> Result<Option<Lsn>> {
     let mut chunk = AlignedBuf::zeroed((CHUNK_BYTES + BLOCK) as usize);
     let mut at = from.next_multiple_of(8);
     while at < to {
@@ -275,23 +252,23 @@ fn for_each_record_in(files: &Arc<SegmentFiles>, from: u64, to: u64, mut f: impl
         let len = files.read(start, &mut chunk)?;
         let next = (start + CHUNK_BYTES).min(to);
         while at < next {
-            let Some(header) = chunk[..len].get((at - start) as usize..).and_then(Header::at) else { return Ok(()) };
+            let Some(header) = chunk[..len].get((at - start) as usize..).and_then(Header::at) else { return Ok(None) };
             if header.is_in_place(&files.identity, Lsn::new(at))
                 && header.length().is_some()
                 && let Some(record) = Scanner::one(Arc::clone(files), Lsn::new(at), None).next()?
+                && counts(&record)
             {
-                f(&record);
+                return Ok(Some(record.lsn));
             }
             at += 8;
         }
     }
-    Ok(())
+    Ok(None)
 }
 
-/// Overwrites `[end, window)` with zeros and ensures that `[unsure, end)` is durable. The bytes
-/// read there, zeros too, prove nothing: the process that wrote them may have ended before the
-/// write was durable, or seen it fail, and then syncing alone would not make it durable. So all of
-/// it is written.
+/// Overwrites `[end, window)` with zeros and ensures that `[unsure, end)` is durable. All of it is
+/// written: the process that wrote the bytes read there, zeros too, may have ended before the write
+/// was durable, or seen it fail, and then syncing alone would not make it durable.
 fn erase(files: &SegmentFiles, unsure: Lsn, end: Lsn, window: u64) -> Result<()> {
     for (from, to) in files.pieces(unsure.get() / BLOCK * BLOCK, window) {
         let (file, offset) = (files.file_at(from)?, files.geometry.offset(from));
@@ -313,8 +290,7 @@ impl End {
         erase(files, self.unsure, self.end, self.end.get().next_multiple_of(BLOCK))
     }
 
-    /// Makes everything before the end durable and erases what the last flush may have left behind
-    /// it.
+    /// Makes everything before the end durable; erases what the last flush may have left behind it.
     pub(crate) fn erase_behind(&self, files: &SegmentFiles) -> Result<()> {
         erase(files, self.unsure, self.end, self.window)
     }

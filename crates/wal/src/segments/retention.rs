@@ -1,9 +1,9 @@
 //! States what must not be recycled yet.
 //!
-//! A checkpoint determines from which record on the log is needed. Two others may need more of the
-//! log: the archive, which has not copied everything yet, and a running backup. The log's start
-//! moves to the latest requested position that both allow; later requests wait. So the start is
-//! always the beginning of a record, and every segment below the start's segment is in the archive.
+//! A checkpoint determines from which record on the log is needed. The archive, which has not
+//! copied everything yet, and a running backup may need more. The log's start moves to the latest
+//! requested position that both allow; later requests wait. So the start is always the beginning of
+//! a record, and every segment below the start's segment is in the archive.
 
 use std::collections::BTreeMap;
 
@@ -37,9 +37,7 @@ struct State {
     wanted: BTreeMap<u64, Lsn>,
     /// Positions from which running backups need the log.
     holds: BTreeMap<u64, Lsn>,
-    next_hold: u64,
-    /// If there is an archive, the latest position at which the log may start: everything that is
-    /// recycled then is archived.
+    /// The latest position at which the log may start without recycling what is not archived.
     archived: Option<Lsn>,
     /// Why archiving does not advance.
     trouble: Option<String>,
@@ -82,8 +80,7 @@ impl Retention {
         self.state.lock().wanted.retain(|_, wanted| *wanted > lsn);
     }
 
-    /// Records that there is an archive, and that it has all segments below the one of `lsn`: the
-    /// log may start at or before `lsn`.
+    /// Records that there is an archive, which has all segments below the one of `lsn`.
     pub(crate) fn archived(&self, lsn: Lsn) {
         let mut state = self.state.lock();
         state.archived = state.archived.max(Some(lsn));
@@ -97,25 +94,21 @@ impl Retention {
     /// Keeps the log from `lsn` on until [`Retention::release`].
     pub(crate) fn hold(&self, lsn: Lsn) -> u64 {
         let mut state = self.state.lock();
-        let hold = state.next_hold;
-        state.next_hold += 1;
+        let hold = state.holds.last_key_value().map_or(0, |(last, _)| last + 1);
         state.holds.insert(hold, lsn);
         hold
     }
 
-    /// Moves a hold forward.
     pub(crate) fn move_hold(&self, hold: u64, lsn: Lsn) {
         if let Some(held) = self.state.lock().holds.get_mut(&hold) {
             *held = lsn.max(*held);
         }
     }
 
-    /// Ends a hold.
     pub(crate) fn release(&self, hold: u64) {
         self.state.lock().holds.remove(&hold);
     }
 
-    /// Records that a backup has copied something.
     pub(crate) fn note_backed_up(&self) {
         self.backed_up.fetch_add(1, Ordering::Relaxed);
     }

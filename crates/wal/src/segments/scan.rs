@@ -20,8 +20,7 @@ pub(crate) use back::BackScanner;
 /// Bytes read at a time by a scan.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Number of consecutive windows after which the next ones are read ahead: most logs that are
-/// opened are shorter.
+/// Number of consecutive windows before reading ahead: most logs that are opened are shorter.
 const WINDOWS_BEFORE: u32 = 4;
 
 /// Reads records in order, each lent until the next call.
@@ -40,29 +39,22 @@ pub struct Scanner {
     /// LSN of the first byte of the window, and the number of its bytes that have been read.
     window_start: u64,
     window_len: usize,
-    /// Consecutive windows read so far, up to the number from which on they are read ahead.
+    /// Consecutive windows read so far, up to [`WINDOWS_BEFORE`].
     in_a_row: u32,
-    ahead: Ahead,
-    /// Bytes at the beginning of the buffer for the rest of the previous window; none in a scan
-    /// that never reads ahead.
+    /// What follows the window, while it is being read.
+    ahead: Option<ReadAhead>,
+    /// The buffer for it, while nothing is being read.
+    spare: Option<AlignedBuf>,
+    /// Whether windows may be read ahead: there can be a thread, and it pays.
+    may_read_ahead: bool,
+    /// Room in the buffer for the rest of the previous window, in bytes: none without read-ahead.
     headroom: usize,
-    /// Where in the buffer the record is that was lent last.
+    /// Where in the buffer the record lent last is.
     last: Range<usize>,
     /// Why the scan ended.
     stopped: Option<String>,
     /// Whether the scan ended in a record whose rest should be in a missing segment.
-    cut_off: bool,
-}
-
-/// How the scan reads ahead.
-#[derive(Debug)]
-enum Ahead {
-    /// Not yet.
-    Nobody,
-    /// By a thread.
-    Thread(ReadAhead),
-    /// Never: there can be no thread, or it does not pay.
-    Never,
+    pub(crate) is_cut_off: bool,
 }
 
 /// Where a scan ends.
@@ -101,11 +93,13 @@ impl Scanner {
             window_start: 0,
             window_len: 0,
             in_a_row: 0,
-            ahead: if headroom > 0 { Ahead::Nobody } else { Ahead::Never },
+            ahead: None,
+            spare: None,
+            may_read_ahead: headroom > 0,
             headroom,
             last: 0..0,
             stopped: None,
-            cut_off: false,
+            is_cut_off: false,
         }
     }
 
@@ -114,27 +108,17 @@ impl Scanner {
         Lsn::new(self.position)
     }
 
-    /// Returns why no record is at [`Scanner::position`], after a scan to the first invalid record
-    /// has ended.
+    /// Returns why no record is at [`Scanner::position`], if a scan to the first invalid one ended.
     pub fn stopped_because(&self) -> Option<&str> {
         self.stopped.as_deref()
-    }
-
-    /// Returns whether the scan has ended in a record that continues in a missing segment.
-    pub(crate) fn is_cut_off(&self) -> bool {
-        self.cut_off
     }
 
     /// Returns the next record, or `None` at the end.
     ///
     /// # Errors
-    /// [`crate::WalError::Disk`] if reading fails, [`crate::WalError::Corrupt`] if a hardened
-    /// record is not valid, [`crate::WalError::MissingSegment`] if the scan starts in a missing
-    /// segment. Only after a failed read can another call continue the scan.
-    ///
-    /// [`WalError::Disk`]: crate::WalError::Disk
-    /// [`WalError::Corrupt`]: crate::WalError::Corrupt
-    /// [`WalError::MissingSegment`]: crate::WalError::MissingSegment
+    /// [`crate::WalError::Disk`] if reading fails; only then can another call continue the scan.
+    /// [`crate::WalError::Corrupt`] if a hardened record is not valid,
+    /// [`crate::WalError::MissingSegment`] if the scan starts in a missing segment.
     #[allow(clippy::should_implement_trait, reason = "the record is lent, which `Iterator` cannot express")]
     pub fn next(&mut self) -> Result<Option<RecordRef<'_>>> {
         if self.stopped.is_some() || self.end == End::Hardened(self.position) {
@@ -144,20 +128,17 @@ impl Scanner {
         if !self.fill(at_hand)? {
             return self.invalid("the log's segments end here");
         }
+        let (lsn, identity) = (self.position(), self.files.identity);
         let header = self.at(at_hand).and_then(Header::at);
-        let position = self.position();
-        let beginning =
-            header.and_then(|header| Some((header.length()?, header.is_in_place(&self.files.identity, position))));
+        let beginning = header.and_then(|header| Some((header.length()?, header.is_in_place(&identity, lsn))));
         let Some((length, in_place)) = beginning else {
             return self.invalid("there is no record here");
         };
         if !self.fill(length)? {
             // Segments are made before any record that reaches into them is written.
-            self.cut_off = in_place;
+            self.is_cut_off = in_place;
             return self.invalid("the record extends past the last segment");
         }
-        let lsn = self.position();
-        let identity = self.files.identity;
         if !self.at(length).is_some_and(|bytes| is_intact(bytes, &identity, lsn)) {
             return self.invalid("the checksum of the record is wrong, or its GSN does not match its position");
         }
@@ -167,8 +148,7 @@ impl Scanner {
         if self.at(length).and_then(|bytes| decode(bytes, &identity, lsn)).is_none() {
             return self.invalid("the record is too short for its contents");
         }
-        let start = self.window_at + (lsn.get() - self.window_start) as usize;
-        self.last = start..start + length;
+        self.last = self.range(length);
         self.position += length as u64;
         Ok(self.again())
     }
@@ -180,26 +160,34 @@ impl Scanner {
     }
 
     fn at(&self, len: usize) -> Option<&[u8]> {
-        let start = self.window_at + (self.position - self.window_start) as usize;
-        self.buffer.get(start..start + len)
+        self.buffer.get(self.range(len))
     }
 
-    /// Reads until the window covers `len` bytes from the position; returns whether the segments
-    /// hold this many.
+    /// Returns where in the buffer the `len` bytes from the position are.
+    fn range(&self, len: usize) -> Range<usize> {
+        let start = self.window_at + (self.position - self.window_start) as usize;
+        start..start + len
+    }
+
+    /// Reads `len` bytes from the position; returns whether the segments hold this many.
     fn fill(&mut self, len: usize) -> Result<bool> {
         let end = self.position + len as u64;
-        if self.covers(end) {
+        if self.covers(self.position, end) {
             return Ok(true);
         }
-        if !self.go_on_ahead() || !self.covers(end) {
+        if !self.go_on_ahead() || !self.covers(self.position, end) {
             self.read(end)?;
         }
-        self.ask_ahead();
-        Ok(self.covers(end))
+        self.read_ahead();
+        Ok(self.covers(self.position, end))
     }
 
-    fn covers(&self, end: u64) -> bool {
-        self.position >= self.window_start && end <= self.window_start + self.window_len as u64
+    fn covers(&self, from: u64, end: u64) -> bool {
+        from >= self.window_start && end <= self.window_end()
+    }
+
+    fn window_end(&self) -> u64 {
+        self.window_start + self.window_len as u64
     }
 
     /// Reads a window that begins at the position, and reaches `end` if the log does.
@@ -208,14 +196,18 @@ impl Scanner {
         let needed = (end - start).next_multiple_of(BLOCK) as usize;
         if self.headroom + needed > self.buffer.len() {
             self.buffer = AlignedBuf::zeroed(self.headroom + needed);
-            // Its buffer is smaller, and such records are read again instead of assembled.
-            self.ahead = Ahead::Never;
+            // The spare buffer is smaller, and such records are read again instead of assembled.
+            (self.may_read_ahead, self.spare) = (false, None);
         }
-        let is_next = start <= self.window_start + self.window_len as u64 && self.window_len > 0;
+        let is_next = start <= self.window_end() && self.window_len > 0;
         self.in_a_row = if is_next { (self.in_a_row + 1).min(WINDOWS_BEFORE) } else { 0 };
+        self.load(start, self.useful(start, end))
+    }
+
+    /// Reads the window of `len` bytes from `start`.
+    fn load(&mut self, start: u64, len: usize) -> Result<()> {
         // Invalid while it is being read.
         self.window_len = 0;
-        let len = self.useful(start, end);
         self.window_len = self.files.read(start, &mut self.buffer[self.headroom..][..len])?;
         (self.window_at, self.window_start) = (self.headroom, start);
         Ok(())
@@ -230,40 +222,33 @@ impl Scanner {
         most.min(usize::try_from(useful).unwrap_or(usize::MAX))
     }
 
-    /// Continues with the bytes read ahead, and puts the unprocessed rest of the present window
-    /// before them; returns whether that was possible.
+    /// Continues with the bytes read ahead, behind the unprocessed rest of the present window;
+    /// returns whether that was possible.
     fn go_on_ahead(&mut self) -> bool {
-        let next = self.window_start + self.window_len as u64;
-        let Ahead::Thread(ahead) = &mut self.ahead else { return false };
-        let Some((mut buffer, len)) = ahead.take(next) else { return false };
-        let start = self.position / BLOCK * BLOCK;
+        let Some((mut buffer, len)) = self.ahead.take().and_then(ReadAhead::finish) else { return false };
+        let (start, next) = (self.position / BLOCK * BLOCK, self.window_end());
         let rest = next.saturating_sub(start) as usize;
-        let is_near = start <= next && rest <= HEADROOM;
+        let is_near = len > 0 && start <= next && rest <= HEADROOM;
         if is_near {
             let behind = self.window_at + self.window_len;
             buffer[HEADROOM - rest..HEADROOM].copy_from_slice(&self.buffer[behind - rest..behind]);
             std::mem::swap(&mut self.buffer, &mut buffer);
             (self.window_at, self.window_start, self.window_len) = (HEADROOM - rest, start, rest + len);
         }
-        ahead.give_back(buffer);
+        self.spare = Some(buffer);
         is_near
     }
 
-    /// Requests the bytes behind the window, if the scan is long enough to justify a thread.
-    fn ask_ahead(&mut self) {
-        let next = self.window_start + self.window_len as u64;
+    /// Begins to read the bytes behind the window, if the scan is long enough to justify a thread.
+    fn read_ahead(&mut self) {
+        let next = self.window_end();
         let len = self.useful(next, next);
-        if self.in_a_row < WINDOWS_BEFORE || len == 0 || next >= self.files.limit() {
+        if !self.may_read_ahead || self.in_a_row < WINDOWS_BEFORE || len == 0 || next >= self.files.limit() {
             return;
         }
-        if matches!(self.ahead, Ahead::Nobody) {
-            self.ahead = ReadAhead::start(&self.files, self.buffer.len()).map_or(Ahead::Never, Ahead::Thread);
-        }
-        if let Ahead::Thread(ahead) = &mut self.ahead
-            && !ahead.ask(next, len)
-        {
-            self.ahead = Ahead::Never;
-        }
+        let spare = self.spare.take().unwrap_or_else(|| AlignedBuf::zeroed(self.buffer.len()));
+        self.ahead = ReadAhead::start(&self.files, next, len, spare);
+        self.may_read_ahead = self.ahead.is_some();
     }
 
     fn invalid(&mut self, reason: &str) -> Result<Option<RecordRef<'_>>> {

@@ -1,107 +1,83 @@
-//! Archiving several logs with one thread.
+//! The thread that archives a log.
 //!
-//! After a crash, recovery cuts the logs behind the GSN up to which none of them lacks a record
+//! A log of one stream is archived as far as it is durable. With several logs that is not enough:
+//! after a crash, recovery cuts them behind the GSN up to which none lacks a record
 //! ([`crate::several::open`]). The cut also removes records that are hardened in their own log.
-//! Such records must not be in the archive, because other records will take their place. So a
-//! segment is copied only when the logs are *complete* up to every record that begins in it: a sync
-//! record with a high enough GSN is hardened, with all logs up to its tails, and no later cut can
-//! come before that GSN. Where transactions commit, such a sync record usually exists when the
-//! segment is full, or soon after. Otherwise the archiver has a commit round for all segments that
-//! are due.
+//! They must not be in the archive, because other records take their place. So a segment is copied
+//! only when the logs are *complete* up to every record that begins in it: a sync record with a
+//! high enough GSN is hardened, with all logs up to its tails, and no later cut can come before
+//! that GSN. Where transactions commit, that is usual when the segment is full, or soon after.
+//! Otherwise the archiver has a commit round for all segments that are due.
 //!
 //! # Waiting
-//! The thread waits for the logs to be hardened as a committer does, and holds no lock. A thread
-//! that waits for the archive to make progress holds none of the log's locks. A full log has space
-//! for sync records ([`LogSet::synchronize`]). The thread stops before the logs do, so that it
-//! inserts nothing into logs that are being closed.
-
-use duramen_sync::thread::{self, JoinHandle};
-use duramen_sync::{Arc, Mutex};
-use duramen_types::{Gsn, planted};
+//! The thread waits for the logs as a committer does, and holds no lock. A thread that waits for
+//! the archive holds none of the log's locks. A full log has space for sync records
+//! ([`LogSet::synchronize`]). The thread stops first, so it inserts nothing into logs being closed.
 
 use std::time::Duration;
 
-use crate::error::{Result, WalError};
+use duramen_sync::clock::Instant;
+use duramen_sync::{Arc, thread};
+use duramen_types::{Gsn, planted};
+
+use crate::error::Result;
 use crate::group_commit::requests::Ask;
 use crate::segments::archive::{LOOK, RETRY};
 use crate::several::commit_rounds::CommitRounds;
 use crate::several::durable_gsn::DurableGsn;
 use crate::several::log_set::LogSet;
 use crate::stream::inner::{FailOnPanic, StreamInner};
-use crate::stream::part::Hardens;
+use crate::threads::Threads;
 use crate::wake_event::WakeEvent;
-use duramen_sync::clock::Instant;
 
-/// How long the archiver waits for commits to make the logs complete. After that it inserts a sync
-/// record into the first log (by a commit round). That log then has a part that is not archived,
-/// even if it is otherwise idle.
+/// How long the archiver waits for commits to make the logs complete, before a commit round inserts
+/// a sync record into the first log, which then has a part that is not archived, even if idle.
 const SYNC_RECORD_WAIT: Duration = Duration::from_millis(10);
 
-/// The archiving of several logs.
 #[derive(Debug)]
 pub(crate) struct Archiving {
-    worker: Arc<Worker>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Debug)]
-struct Worker {
     logs: Arc<LogSet>,
-    complete: Arc<DurableGsn>,
-    rounds: Arc<CommitRounds>,
+    /// With several logs: how far they are complete, and the rounds that make them so.
+    several: Option<(Arc<DurableGsn>, Arc<CommitRounds>)>,
+    threads: Threads,
 }
 
-/// For a log: the number of its next segment, and the GSN up to which the logs have to be complete
-/// before it is copied.
+/// The number of a log's next segment, and the GSN up to which all must be complete to copy it.
 type Needed = Option<(u64, Gsn)>;
 
 impl Archiving {
     /// Creates the archiving of these logs, if they are archived.
-    pub(crate) fn of(logs: &Arc<LogSet>, complete: &Arc<DurableGsn>, rounds: &Arc<CommitRounds>) -> Option<Self> {
+    pub(crate) fn of(logs: &Arc<LogSet>, several: Option<(Arc<DurableGsn>, Arc<CommitRounds>)>) -> Option<Arc<Self>> {
         logs.all()[0].archiver.as_ref()?;
-        let (logs, complete, rounds) = (Arc::clone(logs), Arc::clone(complete), Arc::clone(rounds));
-        let worker = Worker { logs, complete, rounds };
-        Some(Self { worker: Arc::new(worker), thread: Mutex::new(None) })
+        Some(Arc::new(Self { logs: Arc::clone(logs), several, threads: Threads::default() }))
     }
 
-    /// Starts the thread.
-    pub(crate) fn start(&self) -> Result<()> {
-        let worker = Arc::clone(&self.worker);
-        let thread = thread::spawn("duramen-log-archive", move || worker.run());
-        let thread = thread.map_err(|error| WalError::System {
-            what: "start the thread `duramen-log-archive`".to_owned(),
-            reason: error.to_string(),
-        })?;
-        *self.thread.lock() = Some(thread);
-        Ok(())
+    pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
+        let archiving = Arc::clone(self);
+        self.threads.start("duramen-log-archive", move || archiving.run())
     }
 
     /// Stops the thread and waits for it to end. This takes at most the time to copy one segment
     /// and to harden the logs. A second call does nothing.
     pub(crate) fn stop(&self) {
-        self.worker.event().stop();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
-            // The thread has reported its own panic. The first log has failed, and its users get
-            // the error.
-            let _ = thread.join();
-        }
+        self.event().stop();
+        self.threads.join();
     }
 
     /// Waits until everything that can be archived has been archived, or until the archive fails.
     pub(crate) fn await_all(&self) {
-        let (worker, event) = (&*self.worker, self.worker.event());
-        let is_at_work = |shared: &Arc<StreamInner>| shared.archiver_at_work().is_some();
-        while worker.logs.all().iter().any(is_at_work) && !worker.has_failed() && !event.is_stopped() {
-            event.wake();
+        let has_work = |shared: &Arc<StreamInner>| {
+            let archiver = shared.archiver.as_ref();
+            archiver.is_some_and(|archiver| archiver.is_due(shared.space.durable()) && archiver.failure().is_none())
+        };
+        while self.logs.all().iter().any(has_work) && !self.has_failed() && !self.event().is_stopped() {
+            self.event().wake();
             thread::sleep(LOOK);
         }
         // The thread may not have recycled yet.
-        worker.logs.all().iter().for_each(|shared| shared.recycle_archived());
+        self.logs.all().iter().for_each(|shared| shared.recycle_archived());
     }
-}
 
-impl Worker {
     fn event(&self) -> &WakeEvent {
         self.logs.all()[0].archiver.as_ref().expect("the logs are archived").event()
     }
@@ -140,8 +116,7 @@ impl Worker {
         archived.count() == due.len()
     }
 
-    /// Returns the logs that have a segment to copy, each with the GSN up to which all logs have to
-    /// be complete before that.
+    /// Returns the logs with a segment to copy, and the GSN up to which all must be complete first.
     fn due(&self, needed: &mut [Needed]) -> Vec<(&StreamInner, Gsn)> {
         if self.has_failed() {
             return Vec::new();
@@ -153,8 +128,7 @@ impl Worker {
             if !archiver.is_due(shared.space.durable()) {
                 return None;
             }
-            // Looked up once. Otherwise every attempt to copy the segment would need another sync
-            // record.
+            // Looked up once, because each attempt would otherwise need another sync record.
             let known = needed[log].filter(|(segment, _)| *segment == number);
             let (_, gsn) = *needed[log].insert(known.unwrap_or_else(|| (number, self.logs.bound(log, end))));
             Some((&**shared, gsn))
@@ -167,15 +141,15 @@ impl Worker {
         if planted!(ArchivedIncomplete) {
             return Ok(());
         }
+        let Some((complete, rounds)) = &self.several else { return Ok(()) };
         let begun = Instant::now();
-        while self.complete.get() < gsn && begun.elapsed() < SYNC_RECORD_WAIT && !self.event().is_stopped() {
+        while complete.get() < gsn && begun.elapsed() < SYNC_RECORD_WAIT && !self.event().is_stopped() {
             self.event().wait(Some(LOOK));
         }
-        if self.complete.get() >= gsn || self.event().is_stopped() {
+        if complete.get() >= gsn || self.event().is_stopped() {
             return Ok(());
         }
-        // Transactions may be waiting for the archive, so the archiver does not wait for a group of
-        // commits.
-        self.rounds.wait(gsn, Ask::AtOnce)
+        // Transactions may wait for the archive, so the archiver does not wait for a group.
+        rounds.wait(None, gsn, Ask::AtOnce)
     }
 }

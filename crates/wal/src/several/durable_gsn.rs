@@ -1,5 +1,4 @@
-//! Two facts about several logs by GSN: the GSN up to which all of them are hardened, and the
-//! position of a GSN in each log.
+//! The GSN up to which several logs are all hardened, and the position of a GSN in each log.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +28,7 @@ impl DurableGsn {
     }
 }
 
-/// The GSN index of a log, which maps GSNs to LSNs. Records behind the LSN have higher GSNs than
-/// the key; records before it do not.
+/// Maps GSNs to LSNs of a log: records behind the LSN have higher GSNs, records before it do not.
 pub(crate) type GsnIndex = BTreeMap<u64, u64>;
 
 /// Returns the number of bytes between two entries of the GSN index. Recycling discards segments up
@@ -39,7 +37,6 @@ pub(crate) fn index_step(options: &WalOptions) -> u64 {
     (options.segment_bytes / 16).clamp(4 << 10, 256 << 10)
 }
 
-/// Returns the next higher GSN.
 pub(crate) fn next(gsn: Gsn) -> Gsn {
     Gsn::new(gsn.get() + 1)
 }

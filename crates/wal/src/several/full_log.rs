@@ -32,16 +32,14 @@ impl Log {
         least.saturating_sub(self.unassigned())
     }
 
-    /// Returns what prevents a log without space for `bytes` from being recycled as far as
-    /// requested.
+    /// Returns what keeps a log without space for `bytes` from being recycled as far as requested.
     pub fn retainer(&self, bytes: u64) -> Option<Retainer> {
         let unassigned = self.unassigned();
         let is_full = |shared: &StreamInner| {
             let segments = &shared.segments;
             !segments.has_room_from(segments.start(), shared.space.end(), bytes, unassigned)
         };
-        let full = self.all().iter().filter(|shared| is_full(shared));
-        full.filter_map(|shared| shared.segments.retention.retainer()).next()
+        self.all().iter().filter(|shared| is_full(shared)).find_map(|shared| shared.segments.retention.retainer())
     }
 
     /// Returns a number that grows as long as the archive and backups make progress.

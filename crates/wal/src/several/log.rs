@@ -1,36 +1,30 @@
 //! The log: one stream of records, or several streams that act as one (Aether, section 7; Scalable
 //! logging through NVM, section 3).
 //!
-//! Each stream is a [`Stream`] with its own buffer, flush daemon and segments. Where there are
-//! several streams, each one is called a log. Time makes them one: every record has a GSN, which
-//! orders the records of different logs (`clock.rs`), and the records of one log are in GSN order.
+//! Each stream is a [`Stream`] with its own buffer, flush daemon and segments; if there are
+//! several, each is called a log. Every record has a GSN, which orders the records of different
+//! logs (`clock.rs`); the records of one log are in GSN order.
 //!
 //! # Sync records
-//! A crash may cost one log its last records and spare those of another log. A record that depends
-//! on a lost record must not survive. So time is divided into *epochs* (`epochs.rs`): a record is
-//! never in an earlier epoch than one that was inserted before it, in any log. A database is
-//! consistent if it has, of each log, exactly the records up to the boundary of one epoch. A *sync
-//! record* makes such a boundary known after a crash. The thread that inserts it ends the epoch. It
-//! then notes the boundary and the current end of each log, the *tail* of that log. All records up
-//! to the boundary lie before these tails, and no later record gets a GSN up to the boundary. The
-//! sync record is complete when every log is hardened up to its tail.
+//! A crash may cost one log its last records and spare those of another, but no record may survive
+//! that depends on a lost one. So time is divided into *epochs* (`epochs.rs`): a record is never in
+//! an earlier epoch than one inserted before it, in any log. A database is consistent if it has, of
+//! each log, exactly the records up to the boundary of one epoch. A *sync record* makes such a
+//! boundary known after a crash. The thread that inserts it ends the epoch, and notes the boundary
+//! and the end of each log, its *tail*. Records up to the boundary lie before the tails; later ones
+//! get GSNs above it. The sync record is complete when every log is hardened up to its tail.
 //!
-//! Opening a database finds the end of each log. It then finds the sync record with the highest
-//! boundary whose tails all lie within the logs as found, and cuts each log behind that boundary
-//! (`open.rs`). Every acknowledged record lies before the cut, and every record that it depends on
-//! lies there too. (Recovery in the papers takes the last complete sync record of each log and cuts
-//! each log at the highest timestamp among them. Here, one GSN cuts all logs.)
+//! Opening a database cuts each log behind the highest boundary of a sync record whose tails all
+//! lie within the logs as found (`open.rs`). Every acknowledged record lies before the cut, with
+//! all records that it depends on. (Recovery in the papers takes the last complete sync record of
+//! each log and cuts each log at the highest timestamp among them; here, one GSN cuts all logs.)
 //!
-//! # Shared commit rounds
-//! A commit is acknowledged when a sync record with a boundary above it is complete. One sync
-//! record at a time is inserted on behalf of all waiting committers: see
-//! [`crate::several::commit_rounds`].
+//! A commit is acknowledged when a sync record with a boundary above it is complete. One at a time
+//! is inserted for all waiting committers: see [`crate::several::commit_rounds`].
 //!
 //! # One log
 //! A log of one stream needs no sync records and no clock: the LSN of a record is its GSN. Its
 //! format on disk contains nothing that serves several logs.
-
-use std::path::Path;
 
 use duramen_io::Disk;
 use duramen_pmem::Source;
@@ -44,7 +38,7 @@ use crate::device::nvm::ring::NvmRing;
 use crate::error::{Result, WalError};
 use crate::format::header::most_record_bytes;
 use crate::format::identity::Identity;
-use crate::format::record::{NewRecord, Record};
+use crate::format::record::NewRecord;
 use crate::group_commit::requests::Ask;
 use crate::options::{LogDevice, WalOptions};
 use crate::segments::archive::Archiver;
@@ -54,64 +48,37 @@ use crate::several::archiving::Archiving;
 use crate::several::bulk_load::LogBulkLoad;
 use crate::several::commit_rounds::CommitRounds;
 use crate::several::durable_gsn::{DurableGsn, GsnIndex, next};
-use crate::several::hardened::{Hardened, Request};
+use crate::several::hardened::Hardened;
 use crate::several::hold::LogHold;
 use crate::several::log_set::LogSet;
-use crate::several::merge::MergedScanner;
 use crate::several::read_back::ReadBack;
 use crate::stats::{Extent, WalStats};
 use crate::stream::Stream;
-use crate::stream::copy::StreamHold;
 use crate::stream::inner::{Common, StreamInner};
-use crate::stream::part::{Hardens, Part};
 
-/// A write-ahead log of one or more streams. Threads share it by reference.
-///
-/// Dropping the log stops its threads and hardens nothing, like a crash; see [`Log::close`].
+/// A write-ahead log of one or more streams, which threads share by reference. Dropping it stops
+/// its threads and hardens nothing, like a crash; see [`Log::close`].
 #[derive(Debug)]
 pub struct Log {
     streams: Box<[Stream]>,
     log_set: Arc<LogSet>,
     /// The state that makes several streams one log.
     several: Option<Several>,
+    /// Present if the log is archived.
+    archiving: Option<Arc<Archiving>>,
 }
 
-/// The state that several logs share: what is durable across them, and the threads that serve them.
+/// The state that several logs share: what is durable across them, and the rounds that serve them.
 #[derive(Debug)]
 struct Several {
     complete: Arc<DurableGsn>,
     rounds: References<CommitRounds>,
-    /// Present if the logs are archived.
-    archiving: Option<Archiving>,
-}
-
-impl Several {
-    /// Blocks until everything up to and including `gsn`, the GSN of a record, survives a crash.
-    fn wait(&self, gsn: Gsn, own: Option<LogAddress>, ask: Ask) -> Result<()> {
-        self.rounds.wait_from(own.map_or(LogId::ZERO, LogAddress::log), gsn, ask)
-    }
-
-    /// Hardens everything up to `last` and stops the threads.
-    fn close(&self, last: Gsn) {
-        self.archiving.iter().for_each(Archiving::stop);
-        // Notifies all waiters of records inserted so far. The logs report the outcome.
-        let _ = self.rounds.wait(last, Ask::AtOnce);
-        self.stop();
-    }
-
-    /// Stops the threads. They stop before the threads of the logs, because they may insert sync
-    /// records.
-    fn stop(&self) {
-        self.archiving.iter().for_each(Archiving::stop);
-        self.rounds.stop();
-    }
 }
 
 impl Log {
-    /// Creates an empty log in the subdirectory `log` of `disk`, and in `log1` and so on if it has
-    /// several streams. The log is durable when this function returns. The caller ensures that no
-    /// other process opens or creates the same log ([`Disk::lock`]). `database` enters every
-    /// checksum.
+    /// Creates an empty log, durably, in the subdirectory `log` of `disk`, and in `log1` and so on
+    /// if it has several streams. The caller ensures that no other process opens or creates the
+    /// same log ([`Disk::lock`]). `database` enters every checksum.
     ///
     /// # Errors
     /// [`WalError::InvalidOption`], [`WalError::AlreadyExists`], [`WalError::Full`],
@@ -131,8 +98,7 @@ impl Log {
         Self::new(streams, Gsn::ZERO, Vec::new())
     }
 
-    /// Checks that a new log can take the existing regions for its rings. The check comes before
-    /// anything is created.
+    /// Checks that a new log, before it is created, can take the existing regions for its rings.
     ///
     /// # Errors
     /// [`WalError::Region`], [`WalError::WrongRing`].
@@ -143,9 +109,9 @@ impl Log {
             let nvm = nvm.of_log(log)?;
             NvmRing::check_drain(&nvm)?;
             // An interrupted creation leaves a file of length zero.
-            let is_there =
-                |path: &Path| path.metadata().is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0);
-            if matches!(&nvm.source, Source::File(path) if is_there(path)) {
+            if let Source::File(path) = &nvm.source
+                && path.metadata().is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0)
+            {
                 let identity = Identity::one_of([0; 16], log, options.logs);
                 NvmRing::open(&nvm, options.ring_bytes, 0, true)?.find(&identity, 0)?;
             }
@@ -160,14 +126,13 @@ impl Log {
         let several = (streams.len() > 1).then(|| {
             let complete = Arc::new(DurableGsn::new(complete));
             let rounds = Arc::new(CommitRounds::new(Arc::clone(&log_set), Arc::clone(&complete)));
-            let archiving = Archiving::of(&log_set, &complete, &rounds);
-            Several { complete, rounds: References::new(rounds), archiving }
+            Several { complete, rounds: References::new(rounds) }
         });
-        let log = Self { streams: streams.into(), log_set, several };
-        if let Some(Several { rounds, archiving, .. }) = &log.several {
-            rounds.start()?;
-            archiving.as_ref().map_or(Ok(()), Archiving::start)?;
-        }
+        let of_several = |several: &Several| (Arc::clone(&several.complete), Arc::clone(&several.rounds));
+        let archiving = Archiving::of(&log_set, several.as_ref().map(of_several));
+        let log = Self { streams: streams.into(), log_set, several, archiving };
+        log.several.as_ref().map_or(Ok(()), |several| several.rounds.start())?;
+        log.archiving.as_ref().map_or(Ok(()), Archiving::start)?;
         Ok(log)
     }
 
@@ -175,10 +140,6 @@ impl Log {
     #[inline]
     pub fn count(&self) -> u16 {
         self.streams.len() as u16
-    }
-
-    fn stream(&self, log: LogId) -> &Stream {
-        &self.streams[usize::from(log.get())]
     }
 
     pub(crate) fn all(&self) -> &[Arc<StreamInner>] {
@@ -200,21 +161,20 @@ impl Log {
     /// record, and hardening the record reports the failure. Blocks while the buffer is full.
     ///
     /// # Panics
-    /// When the payload is longer than [`Log::max_payload`], or uses the log's own flag; and when
-    /// [`NewRecord::prev`] is not an earlier record that the log holds, unless the log may grow so
-    /// large that headers do not depend on this.
+    /// When the payload is longer than [`WalOptions::max_payload`], or uses the log's own flag; and
+    /// when [`NewRecord::prev`] is not an earlier record that the log holds, unless the log may
+    /// grow so large that headers do not depend on this.
     #[inline]
     pub fn insert(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
         match &*self.streams {
-            [only] => only.insert(record),
+            [only] => only.shared.insert(record),
             _ => self.log_set.insert(log, record, None),
         }
     }
 
-    /// Inserts a record as [`Log::insert`] does, and makes it a sync record: every record inserted
-    /// afterwards, into any log, has a GSN above its [`crate::RecordRef::boundary`]. The caller
-    /// receives, for each log, a position behind which all records above the boundary lie; with one
-    /// log, and in `log`, it is the position of the record.
+    /// Inserts a sync record, as [`Log::insert`] does: every later record, in any log, has a GSN
+    /// above its [`crate::RecordRef::boundary`]. `begun` receives, for each log, a position behind
+    /// which all records above the boundary lie; with one log, and in `log`, that of the record.
     pub fn insert_sync_record(&self, log: LogId, record: NewRecord<'_>, begun: &mut Vec<Lsn>) -> Inserted {
         let mut epoch = EpochEnd::default();
         let inserted = match &self.several {
@@ -234,8 +194,7 @@ impl Log {
     }
 
     /// Returns, for each log, the end of its records below `gsn`. All of these are hardened, and no
-    /// record at or above `gsn` lies before that end. With one log, `gsn` is where a record starts,
-    /// or the end of the log.
+    /// other record lies before it. With one log, a record starts at `gsn`, or the log ends there.
     ///
     /// # Errors
     /// [`WalError::Corrupt`], [`WalError::Disk`], or the error that stopped the log.
@@ -273,9 +232,8 @@ impl Log {
         self.log_set.reserve_for_sync_records();
     }
 
-    /// Inserts, into several logs, a sync record that carries no other payload. There is space for
-    /// it, beyond the limit of the log if necessary: the log may be unable to shrink before the
-    /// sync record is hardened.
+    /// Inserts, into several logs, a sync record without other payload, beyond the limit of the log
+    /// if necessary: the log may be unable to shrink before the record is hardened.
     ///
     /// # Errors
     /// [`WalError::Full`] when the disk itself has no space, [`WalError::Disk`].
@@ -283,9 +241,8 @@ impl Log {
         self.log_set.synchronize(LogId::ZERO).map(|(inserted, _)| inserted)
     }
 
-    /// Blocks until everything up to and including `gsn` survives a crash. `gsn` belongs to a
-    /// record, at `own` if the caller has its address. This call is the fastest for a thread that
-    /// has no other work, because the thread may perform the flush itself.
+    /// Blocks until everything up to and including `gsn`, that of a record, survives a crash; `own`
+    /// is its address, if known. Fastest for a thread with no other work, which may flush itself.
     ///
     /// # Errors
     /// [`WalError::Failed`] or [`WalError::Closed`] when the record will not be hardened; with one
@@ -294,7 +251,7 @@ impl Log {
         match &self.several {
             _ if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) => Ok(()),
             None => self.streams[0].shared.wait(Lsn::new(gsn.get()), Ask::Grouped),
-            Some(several) => several.wait(gsn, own, Ask::Grouped),
+            Some(several) => several.rounds.wait(own.map(LogAddress::log), gsn, Ask::Grouped),
         }
     }
 
@@ -307,27 +264,25 @@ impl Log {
         match &self.several {
             _ if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) => Ok(()),
             None => self.streams[0].shared.wait(Lsn::new(gsn.get()), Ask::AtOnce),
-            Some(several) => several.wait(gsn, own, Ask::AtOnce),
+            Some(several) => several.rounds.wait(own.map(LogAddress::log), gsn, Ask::AtOnce),
         }
     }
 
-    /// Requests that everything up to and including `gsn` be hardened; see [`Log::wait_hardened`].
-    /// Does not block.
+    /// Requests, without blocking, that everything up to and including `gsn` be hardened.
     pub fn harden(&self, gsn: Gsn) -> Hardened {
-        Hardened(match &self.several {
-            None => Request::One(Part::request(&self.streams[0].shared, Lsn::new(gsn.get()))),
+        match &self.several {
+            None => Hardened::of_one(&self.streams[0].shared, Lsn::new(gsn.get())),
             Some(several) => {
                 if !self.is_hardened(gsn) {
                     several.rounds.request(gsn);
                 }
-                Request::Several(Part::requested(several.rounds.take(), gsn, None))
+                Hardened::of_several(&several.rounds, gsn)
             }
-        })
+        }
     }
 
-    /// Must be called before the calling thread waits for anything other than this log. Where rings
-    /// in persistent memory are fenced by threads, the commits of other threads wait until the
-    /// records of this thread are durable; this call fences them. In other logs it does nothing.
+    /// Call this before waiting for anything but this log. Where threads fence rings in persistent
+    /// memory, it fences this thread's records, for which other commits wait. Else it does nothing.
     #[inline]
     pub fn before_blocking(&self) {
         match &self.several {
@@ -336,16 +291,14 @@ impl Log {
         }
     }
 
-    /// Returns a warning for the operator if hardened records might not survive a power cut,
-    /// because of the memory that a ring lies in.
+    /// Returns a warning for operators if a ring's memory may lose hardened records in a power cut.
     pub fn shortfall(&self) -> Option<String> {
-        self.streams.iter().find_map(|log| log.shared.device.shortfall())
+        self.streams.iter().find_map(|log| log.shared.device.region()?.shortfall())
     }
 
-    /// Keeps everything from the present start of the log on. A held log may grow up to its limit;
-    /// reservations then fail with [`WalError::Full`].
+    /// Keeps everything from the present start of the log on, until the [`LogHold`] is dropped.
     pub fn hold(&self) -> LogHold {
-        LogHold::new(self.all().iter().map(|shared| StreamHold::new(Arc::clone(shared))).collect())
+        LogHold::new(self.all())
     }
 
     /// Notes that a table is loaded in bulk, until what is returned is dropped.
@@ -353,19 +306,14 @@ impl Log {
         LogBulkLoad::new(self.all())
     }
 
-    /// Waits until all whole segments are in the archive, if there is one, or until the archive
-    /// cannot be written.
+    /// Waits until all whole segments are in the archive, if there is one, or it cannot be written.
     pub fn await_archive(&self) {
         // The archiver may have to wait for records that this thread has inserted.
         self.before_blocking();
-        match &self.several {
-            Some(several) => several.archiving.iter().for_each(Archiving::await_all),
-            None => self.streams[0].shared.await_archive(),
-        }
+        self.archiving.iter().for_each(|archiving| archiving.await_all());
     }
 
-    /// Returns why the latest segment could not be copied to the archive. The log keeps the segment
-    /// and retries.
+    /// Returns why the latest segment could not be archived. The log keeps it and retries.
     pub fn archive_failure(&self) -> Option<WalError> {
         self.all().iter().find_map(|shared| shared.archiver.as_ref().and_then(Archiver::failure))
     }
@@ -377,79 +325,61 @@ impl Log {
 
     /// Returns a GSN that is higher than the GSN of every record inserted so far.
     pub fn latest(&self) -> Gsn {
-        self.log_set.latest()
+        (0..self.streams.len()).map(|log| self.log_set.now(log)).max().expect("there is a log")
     }
 
-    /// Reserves disk space for `bytes` of records, so that flushing them cannot fail for lack of
-    /// space. The space is reserved in every log, because the caller need not choose the log in
-    /// advance. Insertion does not consume the reservation: give it back with [`Log::unreserve`]
-    /// *after* the insertions that it covers. If the calling thread has to wait, it first calls
-    /// [`Log::before_blocking`].
+    /// Reserves disk space for `bytes` of records in every log, so that flushing them cannot fail
+    /// for lack of space and the caller need not choose the log in advance. Insertion does not
+    /// consume the reservation: give it back with [`Log::unreserve`] *after* the insertions that it
+    /// covers. If the thread has to wait, it first calls [`Log::before_blocking`].
     ///
     /// # Errors
     /// [`WalError::Full`] when the log may not or cannot grow, [`WalError::Disk`] when the disk
     /// fails otherwise. In both cases the log continues to work and nothing is reserved.
     #[inline]
     pub fn reserve(&self, bytes: u64) -> Result<()> {
-        self.log_set.reservation.reserve(self.log_set.all(), bytes, || self.before_blocking())
+        let reservation = &self.log_set.reservation;
+        reservation.reserve(reservation.here(), self.all(), bytes, || self.before_blocking())
     }
 
-    /// Reserves as [`Log::reserve`] does, and lets the logs exceed their limits as long as the disk
-    /// has space.
+    /// Reserves as [`Log::reserve`] does, beyond the limits of the logs if the disk has space.
     ///
     /// # Errors
     /// As [`Log::reserve`]; nothing is reserved then.
     pub fn reserve_beyond_limit(&self, bytes: u64) -> Result<()> {
         self.before_blocking();
-        self.log_set.reservation.reserve_exactly(self.log_set.all(), bytes, |lifted| self.lift_limit(lifted))
+        self.log_set.reservation.reserve_exactly(self.all(), bytes, |lifted| self.lift_limit(lifted))
     }
 
     /// Gives back `bytes` that [`Log::reserve`] reserved.
     #[inline]
     pub fn unreserve(&self, bytes: u64) {
-        self.log_set.reservation.unreserve(self.log_set.all(), bytes);
+        let reservation = &self.log_set.reservation;
+        reservation.unreserve(reservation.here(), self.all(), bytes);
     }
 
     /// Gives back reserved bytes as [`Log::unreserve`] does, if no record has taken them.
     #[inline]
     pub fn unreserve_unused(&self, bytes: u64) {
-        self.log_set.reservation.unreserve_unused(self.log_set.all(), bytes);
+        let reservation = &self.log_set.reservation;
+        reservation.unreserve_unused(reservation.here(), self.all(), bytes);
     }
 
-    /// Lets the log grow beyond `max_bytes`, as long as the disk has space, or restores the limit.
-    /// Callers lift the limit to insert records that allow the log to shrink. Each call that lifts
-    /// the limit needs a call that restores it.
+    /// Lets the log grow beyond `max_bytes` while the disk has space, for records that let it
+    /// shrink, or restores the limit. Each call that lifts it needs one that restores it.
     pub fn lift_limit(&self, lifted: bool) {
         self.all().iter().for_each(|shared| shared.segments.lift_limit(lifted));
     }
 
-    /// Reads one hardened record.
-    ///
-    /// # Errors
-    /// [`WalError::OutOfRange`] when `place` is outside the hardened log, [`WalError::Corrupt`]
-    /// when no valid record starts there, [`WalError::Disk`].
-    pub fn read(&self, place: LogAddress) -> Result<Record> {
-        let Some(log) = self.streams.get(usize::from(place.log().get())) else {
-            return Err(WalError::OutOfRange { lsn: place.lsn(), start: FIRST_LSN, end: FIRST_LSN });
-        };
-        log.read(place.lsn()).map_err(|error| error.in_log(place.log()))
-    }
-
-    /// Returns a reader for the records of transactions, the latest record first.
+    /// Returns a reader for single records, as those of a transaction, the latest first.
     pub fn read_back(&self) -> ReadBack<'_> {
         ReadBack::new(&self.streams)
     }
 
-    /// Reads the records of all logs in GSN order. In each log the scan begins at the given
-    /// position, the start of a record, and stops at the current hardened end. A position at or
-    /// beyond the end yields no records. That part of the log must not be recycled during the scan.
-    pub fn scan(&self, from: &[Lsn]) -> MergedScanner {
-        MergedScanner::new(self.streams.iter().zip(from).map(|(log, from)| log.scan(*from)).collect())
-    }
-
-    /// Reads as [`Log::scan`] does, from one log.
-    pub fn scan_one(&self, log: LogId, from: Lsn) -> Scanner {
-        self.stream(log).scan(from)
+    /// Reads the records of one log in order, from `from`, the start of a record, to the current
+    /// hardened end. A position at or beyond it yields none. Do not recycle that part meanwhile.
+    pub fn scan(&self, log: LogId, from: Lsn) -> Scanner {
+        self.streams[usize::from(log.get())].scan(from)
     }
 
     /// Discards the records below `gsn`, durably, and recycles the segments that hold nothing else.
@@ -458,19 +388,13 @@ impl Log {
     ///
     /// # Errors
     /// [`WalError::OutOfRange`] when `gsn` is beyond the hardened log, [`WalError::Corrupt`] when
-    /// no record starts there, [`WalError::Disk`]. A failure loses nothing; the next opening of the
-    /// log recycles the segments that this call could not recycle.
+    /// no record starts there, [`WalError::Disk`]. Nothing is lost; the next opening resumes it.
     pub fn recycle_below(&self, gsn: Gsn) -> Result<()> {
         for (log, position) in self.positions_before(gsn).into_iter().enumerate() {
             self.streams[log].recycle_below(position).map_err(|error| error.in_log(LogId::new(log as u16)))?;
             self.log_set.truncate_gsn_index(log, position);
         }
         Ok(())
-    }
-
-    /// Returns the longest payload that a record can have, in bytes.
-    pub fn max_payload(&self) -> usize {
-        self.streams[0].shared.max_payload - self.log_set.tail()
     }
 
     /// Returns the maximum size, in bytes, of a record with a payload of `payload` bytes.
@@ -483,15 +407,13 @@ impl Log {
         self.streams.iter().map(Stream::extent).collect()
     }
 
-    /// Assigns the rings in persistent memory to this generation of the database, durably. Call
-    /// this before the database records the generation as the current one. See
-    /// [`WalOptions::generation`].
+    /// Assigns the rings in persistent memory to this generation of the database, durably, before
+    /// the database records it as the current one. See [`WalOptions::generation`].
     pub fn stamp_rings(&self, generation: u64) {
         self.streams.iter().for_each(|log| log.shared.device.set_generation(generation));
     }
 
-    /// Returns the counts since the logs were opened, summed over all logs. The LSNs are those of
-    /// the first log.
+    /// Returns the counts since opening, summed over all logs. The LSNs are those of the first log.
     pub fn stats(&self) -> WalStats {
         let mut sum = self.streams[0].stats();
         self.streams[1..].iter().for_each(|log| sum.add(&log.stats()));
@@ -504,34 +426,47 @@ impl Log {
         sum
     }
 
-    /// Returns the failure of a write or sync that stopped the log. A stopped log refuses every
-    /// operation except reading.
+    /// Returns the failure of a write or sync that stopped the log for everything but reading.
     pub fn failure(&self) -> Option<WalError> {
         self.streams.iter().find_map(Stream::failure)
     }
 
-    /// Hardens everything inserted before this call and stops the threads of the log. Segments that
-    /// are not archived yet are archived when the log is next open. Records inserted afterwards are
-    /// discarded. The log writes the contents of a ring in persistent memory to the segments and
-    /// releases the ring; its region is free once the log has been dropped. A second call does
-    /// nothing.
+    /// Hardens everything inserted before this call and stops the threads of the log. Later records
+    /// are discarded. Segments that are not archived yet are archived when the log is next open. A
+    /// ring in persistent memory is written to the segments and released; its region is free once
+    /// the log has been dropped. A second call does nothing.
     ///
     /// # Errors
-    /// [`WalError::Failed`] when not everything could be hardened; all threads have been stopped in
-    /// that case too.
+    /// [`WalError::Failed`] when not everything could be hardened; the threads have stopped anyway.
     pub fn close(&self) -> Result<()> {
-        if let Some(several) = &self.several {
-            several.close(Gsn::new(self.latest().get() - 1));
+        match &self.several {
+            // The archiver of one stream inserts nothing, and its disk may be slow.
+            None => drop(self.streams[0].harden_all()),
+            Some(several) => {
+                self.archiving.iter().for_each(|archiving| archiving.stop());
+                // Notifies all waiters of records inserted so far. The streams report the outcome.
+                let _ = several.rounds.wait(None, Gsn::new(self.latest().get() - 1), Ask::AtOnce);
+            }
         }
+        self.stop();
         // The files need not have space for it when they are opened again.
         self.give_back();
         let outcomes: Vec<Result<()>> = self.streams.iter().map(Stream::close).collect();
         outcomes.into_iter().collect()
     }
+
+    /// Stops the threads that serve all streams, before the streams: they may insert sync records.
+    fn stop(&self) {
+        self.archiving.iter().for_each(|archiving| archiving.stop());
+        self.several.iter().for_each(|several| several.rounds.stop());
+    }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.several.iter().for_each(Several::stop);
+        if self.several.is_none() {
+            self.streams[0].shared.fail(WalError::Closed);
+        }
+        self.stop();
     }
 }

@@ -13,22 +13,18 @@ use crate::segments::log_pieces::LogPieces;
 use crate::segments::scan::Scanner;
 use crate::segments::sync_records::SyncRecords;
 
-/// Returns the GSN up to which `chains` lack no record. `chains` are all logs of a database, in
-/// order. The GSN is that of a sync record, or `known` if that is higher. Reads all logs, one after
-/// the other, and passes each record to `visit`.
+/// Returns the GSN up to which `chains`, a database's logs in order, lack no record: that of a sync
+/// record, or `known` if that is higher. Reads log after log and passes each record to `visit`.
 ///
 /// # Errors
-/// [`WalError::Corrupt`] when hardened records are damaged, or the GSNs of a log do not grow;
-/// [`WalError::Disk`].
-///
-/// [`WalError::Corrupt`]: crate::WalError::Corrupt
-/// [`WalError::Disk`]: crate::WalError::Disk
+/// [`WalError::Corrupt`](crate::WalError::Corrupt) when hardened records are damaged, or the GSNs
+/// of a log do not grow; [`WalError::Disk`](crate::WalError::Disk).
 pub fn complete_up_to(chains: &[LogPieces], known: Gsn, mut visit: impl FnMut(&RecordRef<'_>)) -> Result<Gsn> {
     let (mut ends, mut found): (Vec<Lsn>, Vec<SyncRecords>) = (Vec::new(), Vec::new());
     for chain in chains {
         let mut sync_records = SyncRecords::keeping(Gsn::ZERO);
         let (mut last, mut disorder) = (Gsn::ZERO, None);
-        let read = chain.find_cut(|record| {
+        let cut = chain.find_cut(|record| {
             if record.gsn <= last {
                 disorder = Some(record.lsn);
                 return true;
@@ -37,8 +33,7 @@ pub fn complete_up_to(chains: &[LogPieces], known: Gsn, mut visit: impl FnMut(&R
             sync_records.note(record);
             visit(record);
             false
-        });
-        let cut = read?;
+        })?;
         if let Some(lsn) = disorder {
             let corrupt = chain.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not increase");
             return Err(corrupt.in_log(chain.log()));

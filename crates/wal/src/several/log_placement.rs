@@ -4,8 +4,7 @@ use duramen_sync::cpu::CpuLocation;
 use duramen_types::LogId;
 
 /// Returns the log, out of `logs`, of the processor at `location`, on a machine with `nodes` nodes
-/// that have processors. The logs are dealt out to the nodes in turn, and the logs of a node to its
-/// processors.
+/// that have processors. The nodes get the logs in turn, and the processors of a node its logs.
 pub fn log_of_cpu(location: CpuLocation, nodes: usize, logs: usize) -> LogId {
     let node = location.node % nodes.min(logs);
     let of_node = (logs - node).div_ceil(nodes);

@@ -46,7 +46,6 @@ impl LogSet {
         }
     }
 
-    /// Returns all logs.
     pub(crate) fn all(&self) -> &[Arc<StreamInner>] {
         &self.shared
     }
@@ -74,11 +73,6 @@ impl LogSet {
         space.clock().map_or(Gsn::new(end.get()), |clock| clock.now(end))
     }
 
-    /// Returns a GSN that is higher than the GSN of every record inserted so far.
-    pub(crate) fn latest(&self) -> Gsn {
-        (0..self.shared.len()).map(|log| self.now(log)).max().expect("there is a log")
-    }
-
     /// Returns a position in this log before which all records have GSNs below `gsn`: an entry of
     /// the GSN index or, in a single log, the GSN itself.
     pub(crate) fn position_before(&self, log: usize, gsn: Gsn) -> Lsn {
@@ -104,15 +98,19 @@ impl LogSet {
         }
         let shared = &self.shared[number];
         let (lsn, end, gsn) = match epoch {
-            None => shared.insert_in_time(record, 0, |_, _| {}),
+            None => shared.insert_in_time(record, 0, false, |_, _| {}),
             Some(epoch) => {
                 self.sync_records.fetch_add(1, Ordering::Relaxed);
                 record.flags |= FLAG_SYNCHRONIZES;
-                shared.insert_in_time(record, self.tail(), |_, bytes| *epoch = self.end_epoch(number, bytes))
+                let complete = |_, bytes: &mut [u8]| *epoch = self.end_epoch(number, bytes);
+                shared.insert_in_time(record, self.tail(), false, complete)
             }
         };
         assert!(gsn > record.after || planted!(PageTimeIgnored), "a change comes after what it changes");
-        self.index(number, gsn, lsn, end);
+        let step = index_step(&shared.options);
+        if lsn.get() / step != end.get() / step {
+            self.gsn_index[number].lock().insert(gsn.get(), end.get());
+        }
         Inserted { log, lsn, end, gsn }
     }
 
@@ -132,17 +130,7 @@ impl LogSet {
         epoch
     }
 
-    /// Adds the record to the GSN index if an entry is due.
-    #[inline]
-    fn index(&self, log: usize, gsn: Gsn, lsn: Lsn, end: Lsn) {
-        let step = index_step(&self.shared[0].options);
-        if lsn.get() / step != end.get() / step {
-            self.gsn_index[log].lock().insert(gsn.get(), end.get());
-        }
-    }
-
-    /// Returns a GSN that no record of this log exceeds if it starts before `lsn`. All of these
-    /// records have been inserted.
+    /// Returns a GSN that no record of this log before `lsn` exceeds. All of these are inserted.
     pub(crate) fn bound(&self, log: usize, lsn: Lsn) -> Gsn {
         let behind = self.gsn_index[log].lock().iter().find(|(_, at)| **at >= lsn.get()).map(|(gsn, _)| Gsn::new(*gsn));
         behind.unwrap_or_else(|| Gsn::new(self.now(log).get() - 1))

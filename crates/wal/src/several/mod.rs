@@ -1,5 +1,4 @@
-//! The log, which consists of one stream or of several streams that act as one. This folder tracks
-//! which records are durable across the streams, opens them, and merges them.
+//! The log: one stream, or several that act as one, with what is durable across them.
 
 pub(crate) mod archiving;
 pub(crate) mod bulk_load;
@@ -12,7 +11,6 @@ pub(crate) mod log;
 pub(crate) mod log_pieces;
 pub(crate) mod log_placement;
 pub(crate) mod log_set;
-pub(crate) mod merge;
 pub(crate) mod open;
 pub(crate) mod read_back;
 pub(crate) mod reservation;

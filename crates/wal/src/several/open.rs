@@ -1,20 +1,18 @@
 //! Opening a log: finding the end of each of its streams, and the GSN up to which all of them are
 //! complete.
 //!
-//! The first step finds the end of each log (`recover.rs`). Several logs need a second step. Among
-//! all sync records that were read, it selects the one with the highest GSN whose tails lie within
-//! the logs as found. Up to that GSN no log lacks a record. Behind it a log may lack some, so each
-//! log is cut there. No acknowledged record is cut off, because a commit is acknowledged only when
-//! all logs are hardened up to their tails.
+//! The first step finds the end of each log (`recover.rs`). With several logs, a second step
+//! selects, of all sync records read, the one with the highest GSN whose tails lie within the logs
+//! as found. Up to that GSN no log lacks a record; behind it one may, so each log is cut there. No
+//! acknowledged record is cut off: acknowledging a commit takes all logs hardened up to the tails.
 //!
 //! # A crash during the cut
-//! Such a crash may leave one log cut and another one uncut. The tail that a sync record notes of
-//! another log may lie a little behind that log's last record up to the GSN. Once that log is cut,
-//! the sync record may look incomplete. Besides, the records behind the cut were hardened; in a log
-//! that is not being cut, they would prove damage. Therefore the decision becomes durable first:
-//! [`FoundLog::cut`] returns the GSN, and before [`FoundLog::open`] the caller makes two facts
-//! durable: the logs are complete up to this GSN, and they are being cut there. If opening is
-//! repeated, the caller passes both facts as [`Known`].
+//! Such a crash may leave one log cut and another uncut. The tail that a sync record notes of a log
+//! may lie a little behind the log's last record up to the GSN: once that log is cut, the sync
+//! record may look incomplete. Besides, the records behind the cut were hardened: unless the log is
+//! being cut, they would prove damage. So the decision becomes durable first. [`FoundLog::cut`]
+//! returns the GSN, and before [`FoundLog::open`] the caller makes durable that the logs are
+//! complete up to it and are being cut there. A repeated opening gets both facts as [`Known`].
 
 use duramen_io::Disk;
 use duramen_sync::{Arc, Mutex, parallel};
@@ -39,16 +37,14 @@ use crate::stream::inner::Common;
 /// Facts about the logs of a database that the caller has before opening them; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Known<'a> {
-    /// For each log, the position where reading starts: the end of a record. Everything before it
-    /// is complete. With one log, a record starts there. Without positions, logs are read from
-    /// their starts.
+    /// For each log, where reading starts: the end of a record, with everything before it complete.
+    /// With one log, a record starts there. Without positions, logs are read from their starts.
     pub from: &'a [Lsn],
     /// A GSN and, for each log, an earlier position; all records of that log from the position on
     /// have higher GSNs.
     pub earlier: (Gsn, &'a [Lsn]),
     /// The logs are complete up to this GSN, and no sync record before `from` has a higher
-    /// boundary: one less than what [`Log::hardened_below`] returned before the positions were
-    /// determined.
+    /// boundary: one less than [`Log::hardened_below`] returned before the positions were chosen.
     pub complete: Gsn,
     /// The logs were being cut behind that GSN.
     pub is_cutting: bool,
@@ -63,9 +59,6 @@ pub struct FoundLog {
     options: WalOptions,
     logs: Vec<FoundStream>,
     complete: Gsn,
-    /// The highest boundary of a sync record, complete or not. One that is not may lie before the
-    /// cut. Later records get higher GSNs, so that it can never become complete with them.
-    highest: Gsn,
     is_cutting: bool,
     is_new: bool,
 }
@@ -74,29 +67,17 @@ pub struct FoundLog {
 struct FoundStream {
     found: Found,
     ring: Option<FoundRing>,
-    end: End,
-    /// Where the records begin whose GSNs are higher than the complete GSN.
-    cut: Lsn,
-    /// The highest GSN.
-    last: Gsn,
-    gsn_index: GsnIndex,
-}
-
-/// The result of reading one log.
-#[derive(Debug)]
-struct Reading {
-    found: Found,
-    ring: Option<FoundRing>,
-    /// Where reading started.
     from: Lsn,
     end: End,
+    /// Where the records begin whose GSNs are higher than the complete GSN; else the end.
+    cut: Lsn,
     order: Order,
 }
 
 /// The order of the records of one log among several. A single log does not need it.
 #[derive(Debug)]
 struct Order {
-    /// The highest GSN.
+    /// The highest GSN before the cut.
     last: Gsn,
     /// The highest boundary that a sync record states.
     boundary: Gsn,
@@ -123,10 +104,9 @@ impl Order {
 }
 
 impl Log {
-    /// Opens a log of one stream: finds its end and removes what a crash has left behind the end.
-    /// `from` is the LSN of a record known to be hardened (a checkpoint), where reading starts;
-    /// without it, reading starts at the start of the log. Afterwards [`Log::extents`] returns the
-    /// end of the log, and everything before it is hardened.
+    /// Opens a log of one stream: finds its end and removes what a crash has left behind it.
+    /// Reading starts at `from`, the LSN of a record known to be hardened (a checkpoint), or at the
+    /// log's start. Afterwards everything before the log's end ([`Log::extents`]) is hardened.
     ///
     /// This function refuses a log that has lost hardened records if the remaining records prove
     /// the loss. They do not prove it when nothing was inserted after the lost records. A caller
@@ -146,15 +126,14 @@ impl Log {
         if options.logs > 1 {
             let reason = "use `Log::find` for several logs, so that the position at which they are cut can be made \
                           durable before they are opened";
-            return Err(WalError::InvalidOption { option: "logs", reason: reason.to_owned() });
+            return Err(WalError::invalid("logs", reason));
         }
         let known = Known { from: from.as_slice(), ..Known::default() };
         Self::find(disk, options, database, &known, None)?.open()
     }
 
-    /// Finds the logs in `disk` and determines how far they are complete. Changes nothing, except
-    /// that it may make durable what is already there. `threads` threads read the logs in parallel;
-    /// with `None`, large logs get several threads.
+    /// Finds the logs in `disk` and how far they are complete. Changes nothing, but may make
+    /// durable what is there. `threads` threads read the logs; with `None`, large logs get several.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -176,26 +155,20 @@ impl Log {
         }
         // One log is never cut.
         let known = &Known { is_cutting: known.is_cutting && count > 1, ..known.clone() };
-        let readings = read_all(disk, options, database, known, threads)?;
-        let complete = complete_up_to(&readings, known)?;
-        let (mut logs, mut highest) = (Vec::new(), complete);
-        for (number, reading) in readings.into_iter().enumerate() {
-            let Reading { found, ring, from, end, order: Order { last, boundary, gsn_index, .. } } = reading;
-            highest = highest.max(boundary);
-            let in_log = |error: WalError| error.in_log(LogId::new(number as u16));
-            let (cut, last) = if last <= complete || planted!(HoleKept) {
-                (end.end, last)
-            } else {
-                (first_after(&found, &gsn_index, from, complete).map_err(in_log)?, complete)
-            };
-            logs.push(FoundStream { found, ring, end, cut, last, gsn_index });
+        let mut logs = read_all(disk, options, database, known, threads)?;
+        let complete = complete_up_to(&logs, known)?;
+        for log in &mut logs {
+            if log.order.last > complete && !planted!(HoleKept) {
+                log.cut = log.first_after(complete).map_err(|error| error.in_log(log.id()))?;
+                log.order.last = complete;
+            }
         }
         let (is_cutting, is_new) = (known.is_cutting, known.is_new);
-        let found = FoundLog { options: options.clone(), logs, complete, highest, is_cutting, is_new };
+        let found = FoundLog { options: options.clone(), logs, complete, is_cutting, is_new };
         if found.cut().is_some() {
             // Records that count as complete from now on must not be lost.
-            for (number, log) in found.logs.iter().enumerate() {
-                log.end.make_durable(&log.found.files).map_err(|error| error.in_log(LogId::new(number as u16)))?;
+            for log in &found.logs {
+                log.end.make_durable(&log.found.files).map_err(|error| error.in_log(log.id()))?;
             }
         }
         Ok(found)
@@ -209,28 +182,44 @@ impl FoundLog {
         (is_cut || self.is_cutting).then_some(self.complete)
     }
 
-    /// Opens the logs: removes what lies behind the cut, or what a crash has left behind their
-    /// ends.
+    /// Opens the logs: removes what lies behind the cut, or what a crash left behind their ends.
     ///
     /// # Errors
     /// As [`Log::open`].
     pub fn open(self) -> Result<Log> {
         let is_cut = self.cut().is_some();
-        let last = self.logs.iter().map(|log| log.last).fold(self.highest, Gsn::max);
+        // A sync record that is not complete may lie before the cut. Later records get GSNs above
+        // its boundary, so that it can never become complete with them.
+        let last = self.logs.iter().map(|log| log.order.last.max(log.order.boundary)).fold(self.complete, Gsn::max);
         let common = Common::new(&self.options, next(last))?;
         let (mut streams, mut gsn_index) = (Vec::new(), Vec::new());
-        for (number, log) in self.logs.into_iter().enumerate() {
-            let mut kept = log.gsn_index.clone();
-            kept.retain(|_, lsn| *lsn <= log.cut.get());
-            gsn_index.push(kept);
-            let stream = log.start(&self.options, is_cut, self.is_new, &common);
-            streams.push(stream.map_err(|error| error.in_log(LogId::new(number as u16)))?);
+        for mut log in self.logs {
+            log.order.gsn_index.retain(|_, lsn| *lsn <= log.cut.get());
+            gsn_index.push(std::mem::take(&mut log.order.gsn_index));
+            let id = log.id();
+            streams.push(log.start(&self.options, is_cut, self.is_new, &common).map_err(|error| error.in_log(id))?);
         }
         Log::new(streams, self.complete, gsn_index)
     }
 }
 
 impl FoundStream {
+    fn id(&self) -> LogId {
+        self.found.files.identity.log
+    }
+
+    /// Returns the start of the first record with a GSN above `gsn`. There is one.
+    fn first_after(&self, gsn: Gsn) -> Result<Lsn> {
+        let indexed = self.order.gsn_index.range(..=gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
+        let mut scanner = Scanner::to_first_invalid(Arc::clone(&self.found.files), self.from.max(Lsn::new(indexed)));
+        while let Some(record) = scanner.next()? {
+            if record.gsn > gsn {
+                return Ok(record.lsn);
+            }
+        }
+        Ok(scanner.position())
+    }
+
     /// Removes the part behind the cut or the end, and starts the stream.
     fn start(mut self, options: &WalOptions, is_cut: bool, is_new: bool, common: &Common) -> Result<Stream> {
         let files = &self.found.files;
@@ -251,66 +240,63 @@ fn read_all(
     database: [u8; 16],
     known: &Known<'_>,
     threads: Option<usize>,
-) -> Result<Vec<Reading>> {
-    let (home, count) = (OpenFiles::of(Arc::clone(disk)), options.logs);
-    let (mut found, mut bytes) = (Vec::new(), 0);
-    for log in (0..count).map(LogId::new) {
-        let identity = Identity::one_of(database, log, count);
-        let from = known.from.get(usize::from(log.get())).copied();
-        let one = recover::find(&home, log, Some(identity), from).map_err(|error| error.in_log(log))?;
-        bytes += one.bytes_behind(from.unwrap_or(one.start).get());
-        found.push(one);
+) -> Result<Vec<FoundStream>> {
+    let home = OpenFiles::of(Arc::clone(disk));
+    let (mut unread, mut bytes) = (Vec::new(), 0);
+    for number in 0..options.logs {
+        let (log, place) = (LogId::new(number), usize::from(number));
+        let identity = Identity::one_of(database, log, options.logs);
+        let from = known.from.get(place).copied();
+        let found = recover::find(&home, log, Some(identity), from).map_err(|error| error.in_log(log))?;
+        bytes += found.bytes_behind(from.unwrap_or(found.start).get());
+        let earlier = known.earlier.1.get(place).map(|lsn| (known.earlier.0.get().saturating_sub(1), lsn.get()));
+        let order = Order {
+            last: Gsn::ZERO,
+            boundary: Gsn::ZERO,
+            disorder: None,
+            gsn_index: earlier.into_iter().collect(),
+            sync_records: SyncRecords::keeping(known.complete),
+        };
+        unread.push((found, from, order));
     }
-    let threads = parallel::size_for(threads, bytes).min(found.len());
+    let threads = parallel::size_for(threads, bytes).min(unread.len());
     let (disk, options) = (Arc::clone(disk), options.clone());
-    let (from, earlier) = (known.from.to_vec(), (known.earlier.0, known.earlier.1.to_vec()));
-    let (complete, is_cutting, is_new) = (known.complete, known.is_cutting, known.is_new);
-    let rest = Mutex::new((0..count).map(LogId::new).zip(found).rev().collect::<Vec<_>>());
-    let work = move || {
-        let known = Known { from: &from, earlier: (earlier.0, &earlier.1), complete, is_cutting, is_new };
-        let mut readings = Vec::new();
+    let cutting = known.is_cutting.then_some(known.complete);
+    unread.reverse();
+    let unread = Mutex::new(unread);
+    let work = move || -> Result<Vec<FoundStream>> {
+        let mut logs = Vec::new();
         loop {
-            let next = rest.lock().pop();
-            let Some((log, found)) = next else { return Ok(readings) };
-            let identity = Identity::one_of(database, log, count);
-            match read(&disk, &options, identity, &known, found) {
-                Ok(reading) => readings.push((log, reading)),
-                Err(error) => {
-                    rest.lock().clear();
-                    return Err(error.in_log(log));
-                }
-            }
+            let next = unread.lock().pop();
+            let Some((found, from, order)) = next else { return Ok(logs) };
+            let log = found.files.identity.log;
+            let read = read(&disk, &options, found, from, order, cutting).inspect_err(|_| unread.lock().clear());
+            logs.push(read.map_err(|error| error.in_log(log))?);
         }
     };
     let parts = parallel::run(threads, "duramen-log-end", work).into_iter().collect::<Result<Vec<_>>>()?;
-    let mut readings: Vec<_> = parts.into_iter().flatten().collect();
-    readings.sort_by_key(|(log, _)| *log);
-    Ok(readings.into_iter().map(|(_, reading)| reading).collect())
+    let mut logs: Vec<_> = parts.into_iter().flatten().collect();
+    logs.sort_by_key(FoundStream::id);
+    Ok(logs)
 }
 
-/// Reads one log from its known position to its end.
+/// Reads one log to its end, from the position that is `known` or from its start. `cutting` is the
+/// GSN behind which the log was being cut.
 fn read(
     disk: &Arc<dyn Disk>,
     options: &WalOptions,
-    identity: Identity,
-    known: &Known<'_>,
     mut found: Found,
-) -> Result<Reading> {
-    let number = usize::from(identity.log.get());
-    let needed = known.from.get(number).copied();
+    known: Option<Lsn>,
+    mut order: Order,
+    cutting: Option<Gsn>,
+) -> Result<FoundStream> {
+    let identity = found.files.identity;
     let ring = FoundRing::find(disk, options, &identity, &mut found)?;
-    let from = needed.unwrap_or(found.start);
+    let from = known.unwrap_or(found.start);
     let (step, are_several) = (index_step(options), options.logs > 1);
-    let sync_records = SyncRecords::keeping(known.complete);
-    let mut order =
-        Order { last: Gsn::ZERO, boundary: Gsn::ZERO, disorder: None, gsn_index: GsnIndex::new(), sync_records };
-    if let Some(earlier) = known.earlier.1.get(number) {
-        order.gsn_index.insert(known.earlier.0.get().saturating_sub(1), earlier.get());
-    }
     let mut meter = Meter::new(options.read_observer.as_ref(), from);
-    let expected = if known.is_cutting { known.complete } else { Gsn::MAX };
-    let is_known = needed.is_some() && !are_several;
-    let end = recover::find_end(&found, Some(from), is_known, expected, |record| {
+    let is_known = known.is_some() && !are_several;
+    let end = recover::find_end(&found, from, is_known, cutting.unwrap_or(Gsn::MAX), |record| {
         meter.pass(record);
         if are_several {
             order.note(record, step);
@@ -320,45 +306,32 @@ fn read(
         return Err(found.files.geometry.corrupt(lsn.get(), "the GSNs of the log do not increase"));
     }
     // If the log has been cut already, its ring may still hold the end before the cut.
-    if let Some(ring) = ring.as_ref().filter(|_| !known.is_cutting) {
+    if let Some(ring) = ring.as_ref().filter(|_| cutting.is_none()) {
         ring.check_end(end.end)?;
     }
-    Ok(Reading { found, ring, from, end, order })
+    Ok(FoundStream { found, ring, from, end, cut: end.end, order })
 }
 
 /// Returns the GSN up to which no log lacks a record.
-fn complete_up_to(readings: &[Reading], known: &Known<'_>) -> Result<Gsn> {
-    let ends: Vec<Lsn> = readings.iter().map(|reading| reading.end.end).collect();
+fn complete_up_to(logs: &[FoundStream], known: &Known<'_>) -> Result<Gsn> {
+    let ends: Vec<Lsn> = logs.iter().map(|log| log.end.end).collect();
     let mut complete = known.complete;
     let mut stated = Vec::new();
-    for reading in readings {
-        let sync_records = &reading.order.sync_records;
-        let again = || Scanner::hardened(Arc::clone(&reading.found.files), reading.from, reading.end.end);
+    for log in logs {
+        let sync_records = &log.order.sync_records;
+        let again = || Scanner::hardened(Arc::clone(&log.found.files), log.from, log.end.end);
         complete = complete.max(sync_records.last_met(&ends, again)?.unwrap_or(Gsn::ZERO));
         stated.extend(sync_records.stated_is_met(&ends));
     }
-    // The logs are still complete up to a GSN that was complete before, or records have been lost.
-    // Only the sync record that is known to have been met proves a loss: another one may be older
-    // and may have noted tails that no committer has waited for. Records of different logs may have
-    // the same GSN, so this one may be any of those found.
+    // Only the sync record that is known to have been met proves a loss of records: another one may
+    // be older and may have noted tails that no committer has waited for. Records of different logs
+    // may have the same GSN, so it may be any of those found.
     if let Some(Err(short)) = stated.into_iter().min()
         && !known.is_cutting
     {
         let reason = format!("hardened records are missing here: the log ends at {}", ends[short]);
-        let corrupt = readings[short].found.files.geometry.corrupt(ends[short].get(), reason);
-        return Err(corrupt.in_log(LogId::new(short as u16)));
+        let corrupt = logs[short].found.files.geometry.corrupt(ends[short].get(), reason);
+        return Err(corrupt.in_log(logs[short].id()));
     }
     Ok(complete)
-}
-
-/// Returns the start of the first record with a GSN above `gsn`. There is one.
-fn first_after(found: &Found, gsn_index: &GsnIndex, from: Lsn, gsn: Gsn) -> Result<Lsn> {
-    let indexed = gsn_index.range(..=gsn.get()).next_back().map_or(0, |(_, lsn)| *lsn);
-    let mut scanner = Scanner::to_first_invalid(Arc::clone(&found.files), from.max(Lsn::new(indexed)));
-    while let Some(record) = scanner.next()? {
-        if record.gsn > gsn {
-            return Ok(record.lsn);
-        }
-    }
-    Ok(scanner.position())
 }

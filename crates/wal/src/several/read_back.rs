@@ -1,6 +1,6 @@
-//! Reading the records of a transaction backwards from its latest record. Each record holds the
-//! address of the one before it, in any log.
+//! Reading a transaction's records backwards: each holds the address of the one before, in any log.
 
+use duramen_sync::Arc;
 use duramen_types::{LogAddress, LogId, Lsn};
 
 use crate::address::FIRST_LSN;
@@ -9,9 +9,8 @@ use crate::format::record::RecordRef;
 use crate::segments::scan::BackScanner;
 use crate::stream::Stream;
 
-/// Reads hardened records in any order. Reading is fast if each record lies before the one last
-/// read from the same log: the log is read in parts of up to a megabyte, and a part is kept until a
-/// record lies outside it. The records must not be recycled during the reading.
+/// Reads hardened records in any order, which must not be recycled meanwhile. Fast if each record
+/// lies before the last one of the same log: parts of up to a megabyte are read and kept.
 #[derive(Debug)]
 pub struct ReadBack<'l> {
     streams: &'l [Stream],
@@ -27,14 +26,16 @@ impl<'l> ReadBack<'l> {
     /// Reads one record, which is borrowed until the next call.
     ///
     /// # Errors
-    /// As [`crate::Log::read`].
+    /// [`WalError::OutOfRange`] when `place` is outside the hardened log, [`WalError::Corrupt`]
+    /// when no valid record starts there, [`WalError::Disk`].
     pub fn read(&mut self, place: LogAddress) -> Result<RecordRef<'_>> {
         let log: LogId = place.log();
         let number = usize::from(log.get());
         let (Some(stream), Some(scanner)) = (self.streams.get(number), self.scanners.get_mut(number)) else {
             return Err(WalError::OutOfRange { lsn: place.lsn(), start: FIRST_LSN, end: Lsn::new(0) });
         };
-        let scanner = scanner.get_or_insert_with(|| stream.back_scanner(self.streams.len() as u16));
+        let create = || BackScanner::new(Arc::clone(&stream.shared.files), self.streams.len() as u16);
+        let scanner = scanner.get_or_insert_with(create);
         stream.read_back(scanner, place.lsn()).map_err(|error| error.in_log(log))
     }
 }

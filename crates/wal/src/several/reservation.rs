@@ -1,28 +1,23 @@
 //! Log reservations: disk space reserved in all logs at once.
 //!
 //! A transaction reserves space before it chooses the log that takes the record, so the space is
-//! reserved in each log. If every transaction did that log by log, it would execute one atomic
-//! operation per log to reserve and two to return the space, on cache lines that all processors
-//! write to. Instead there is a balance: space that is reserved in every log and that no
-//! transaction holds. Transactions take from the balance. It is divided into *shards*. A single log
-//! has about one shard per processor. Several logs have as many shards as logs; where logs are
-//! assigned to processors, a thread uses the shard of the processors that share its log
-//! ([`crate::log_of_cpu`]).
+//! reserved in each log. Log by log, that would be one atomic operation per log to reserve and two
+//! to return the space, on cache lines that all processors write to. So transactions take from a
+//! balance: space that is reserved in every log and that no transaction holds. It is divided into
+//! *shards*: about one per processor with a single log, else one per log. Where logs are assigned
+//! to processors, a thread uses the shard of the processors of its log ([`crate::log_of_cpu`]).
 //!
 //! - Returned space that no record has used goes to the balance of a shard.
 //! - Returned space that has become records has already moved the end of a log. It is returned to
 //!   the logs later; until then they count it as reserved.
 //!
-//! A thread that finds too little in a shard refills it from the logs. A thread that finds too much
-//! gives the excess back to the logs, unless another thread is moving space. A thread that finds a
-//! log full first gives back to the logs all space that no transaction holds. So a reservation
-//! fails only when there is no space left, and never because space lies in another shard. A lock
-//! protects the movement of space between shards and logs. Threads that take from a shard or give
-//! back to it do not need that lock.
+//! A thread that finds too little in a shard refills it from the logs, and one that finds too much
+//! gives the excess back, unless another thread is moving space. One that finds a log full first
+//! gives back all space that no transaction holds: so a reservation never fails because space lies
+//! in another shard. A lock protects movement between shards and logs, but not the use of a shard.
 //!
-//! Filling a shard may wait for another thread that fills one, or for a new segment. The commits of
-//! other threads must not wait too, so a thread calls [`crate::Log::before_blocking`] before it
-//! fills a shard.
+//! Filling a shard may wait for another thread that fills one, or for a new segment. The thread
+//! calls [`crate::Log::before_blocking`] first, so that the commits of others need not wait too.
 
 use duramen_sync::atomic::{AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, cpu, thread};
@@ -32,8 +27,7 @@ use crate::options::WalOptions;
 use crate::several::log_placement::log_of_cpu;
 use crate::stream::inner::StreamInner;
 
-/// Most bytes, beyond the immediate need, that one refill adds to a shard: as much as two or three
-/// active transactions reserve.
+/// Most bytes that a refill adds beyond the need: what two or three active transactions reserve.
 const BALANCE: u64 = 256 << 10;
 
 /// The first refill of a shard adds this much; the next ones double it. A program with few
@@ -65,7 +59,6 @@ impl Limited for StreamInner {
     }
 }
 
-/// The space reserved in all logs.
 #[derive(Debug)]
 pub(crate) struct LogReservation {
     shards: Box<[CachePadded<Shard>]>,
@@ -75,7 +68,7 @@ pub(crate) struct LogReservation {
 }
 
 #[derive(Debug, Default)]
-struct Shard {
+pub(crate) struct Shard {
     balance: AtomicU64,
     used: AtomicU64,
     /// What the next refill adds. Changes under the lock of refills.
@@ -98,7 +91,8 @@ impl LogReservation {
         Self { shards: (0..count).map(|_| shard()).collect(), refill: Mutex::new(()), step }
     }
 
-    fn here(&self) -> &Shard {
+    /// Returns the shard of the processor that executes the calling thread.
+    pub(crate) fn here(&self) -> &Shard {
         let log = log_of_cpu(cpu::location(), cpu::occupied_nodes(), self.shards.len());
         &self.shards[usize::from(log.get())]
     }
@@ -109,27 +103,9 @@ impl LogReservation {
         self.shards.iter().map(|shard| of(shard)).sum()
     }
 
-    /// Reserves `bytes` in all of `logs`. Calls `before_blocking` first if the reservation may
-    /// block.
+    /// Reserves `bytes` in all of `logs`. Calls `before_blocking` first if that may block.
     #[inline]
-    pub(crate) fn reserve(&self, logs: &[Arc<impl Limited>], bytes: u64, before_blocking: impl FnOnce()) -> Result<()> {
-        self.reserve_from(self.here(), logs, bytes, before_blocking)
-    }
-
-    /// Gives back `bytes` that have become records, or may have.
-    #[inline]
-    pub(crate) fn unreserve(&self, logs: &[Arc<impl Limited>], bytes: u64) {
-        self.take_back_used(self.here(), logs, bytes);
-    }
-
-    /// Gives back `bytes` that no record has taken.
-    #[inline]
-    pub(crate) fn unreserve_unused(&self, logs: &[Arc<impl Limited>], bytes: u64) {
-        self.take_back(self.here(), logs, bytes);
-    }
-
-    #[inline]
-    fn reserve_from(
+    pub(crate) fn reserve(
         &self,
         shard: &Shard,
         logs: &[Arc<impl Limited>],
@@ -143,8 +119,9 @@ impl LogReservation {
         self.fill(shard, logs, bytes)
     }
 
+    /// Gives back `bytes` that have become records, or may have.
     #[inline]
-    fn take_back_used(&self, shard: &Shard, logs: &[Arc<impl Limited>], bytes: u64) {
+    pub(crate) fn unreserve(&self, shard: &Shard, logs: &[Arc<impl Limited>], bytes: u64) {
         // Release: the thread that gives these bytes back to the logs then sees where the logs end.
         let used = shard.used.fetch_add(bytes, Ordering::Release) + bytes;
         if used > self.step
@@ -154,8 +131,9 @@ impl LogReservation {
         }
     }
 
+    /// Gives back `bytes` that no record has taken.
     #[inline]
-    fn take_back(&self, shard: &Shard, logs: &[Arc<impl Limited>], bytes: u64) {
+    pub(crate) fn unreserve_unused(&self, shard: &Shard, logs: &[Arc<impl Limited>], bytes: u64) {
         let balance = shard.balance.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if balance > 2 * self.step {
             self.empty(shard, logs);
@@ -179,8 +157,7 @@ impl LogReservation {
         reserve(logs, bytes)
     }
 
-    /// Reserves `bytes` in all of `logs` and fills no shard: a log may be about to exceed its limit
-    /// for these bytes.
+    /// Reserves `bytes` in all of `logs`, perhaps beyond their limits, and fills no shard.
     pub(crate) fn reserve_exactly(
         &self,
         logs: &[Arc<impl Limited>],
@@ -225,19 +202,12 @@ impl Shard {
     /// Takes `bytes` from the balance, if it has that many.
     #[inline]
     fn take(&self, bytes: u64) -> bool {
-        let mut left = self.balance.load(Ordering::Relaxed);
-        while let Some(rest) = left.checked_sub(bytes) {
-            match self.balance.compare_exchange_weak(left, rest, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(current) => left = current,
-            }
-        }
-        false
+        let rest = |balance: u64| balance.checked_sub(bytes);
+        self.balance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok()
     }
 }
 
-/// Gives back all of `bytes` to the logs, which count them as reserved although no transaction
-/// holds them.
+/// Gives back to the logs all of `bytes`, which no transaction holds.
 fn tell(logs: &[Arc<impl Limited>], bytes: &AtomicU64) {
     let bytes = bytes.swap(0, Ordering::Acquire);
     if bytes > 0 {
@@ -248,13 +218,9 @@ fn tell(logs: &[Arc<impl Limited>], bytes: &AtomicU64) {
 /// Reserves `bytes` in each of `logs`, or in none of them.
 fn reserve<L: Limited>(logs: &[Arc<L>], bytes: u64) -> Result<()> {
     let refused = |(number, log): (usize, &Arc<L>)| Some((number, log.reserve(bytes).err()?));
-    match logs.iter().enumerate().find_map(refused) {
-        None => Ok(()),
-        Some((number, error)) => {
-            logs[..number].iter().for_each(|log| log.unreserve(bytes));
-            Err(error)
-        }
-    }
+    let Some((number, error)) = logs.iter().enumerate().find_map(refused) else { return Ok(()) };
+    logs[..number].iter().for_each(|log| log.unreserve(bytes));
+    Err(error)
 }
 
 #[cfg(test)]

@@ -121,10 +121,10 @@ mod models {
             let shared = Arc::new((LogReservation::with_shards(2, step, step), [Arc::new(log)]));
             let work = move |(reservation, logs): &(LogReservation, [Arc<Counters>; 1]), number: usize| {
                 let shard = &reservation.shards[shards[number]];
-                reservation.reserve_from(shard, logs, 2, || ()).expect("there is room for both");
+                reservation.reserve(shard, logs, 2, || ()).expect("there is room for both");
                 logs[0].insert(1);
-                reservation.take_back_used(shard, logs, 1);
-                reservation.take_back(shard, logs, 1);
+                reservation.unreserve(shard, logs, 1);
+                reservation.unreserve_unused(shard, logs, 1);
             };
             let other = {
                 let shared = Arc::clone(&shared);
@@ -134,8 +134,8 @@ mod models {
             other.join().unwrap();
             let (reservation, logs) = &*shared;
             assert_eq!(reservation.unassigned(), logs[0].reserved.load(Ordering::Relaxed));
-            assert!(reservation.reserve_from(&reservation.shards[0], logs, 4, || ()).is_err());
-            reservation.reserve_from(&reservation.shards[0], logs, 3, || ()).expect("two bytes of five are records");
+            assert!(reservation.reserve(&reservation.shards[0], logs, 4, || ()).is_err());
+            reservation.reserve(&reservation.shards[0], logs, 3, || ()).expect("two bytes of five are records");
         });
     }
 
@@ -148,7 +148,7 @@ mod models {
             let other = {
                 let shared = Arc::clone(&shared);
                 let take = move |(reservation, logs): &(LogReservation, [Arc<Counters>; 1])| {
-                    if reservation.reserve_from(&reservation.shards[shards[1]], logs, 2, || ()).is_ok() {
+                    if reservation.reserve(&reservation.shards[shards[1]], logs, 2, || ()).is_ok() {
                         logs[0].insert(2);
                     }
                 };
@@ -156,9 +156,9 @@ mod models {
             };
             let (reservation, logs) = &*shared;
             let shard = &reservation.shards[shards[0]];
-            if reservation.reserve_from(shard, logs, 1, || ()).is_ok() {
+            if reservation.reserve(shard, logs, 1, || ()).is_ok() {
                 logs[0].insert(1);
-                reservation.take_back_used(shard, logs, 1);
+                reservation.unreserve(shard, logs, 1);
             }
             other.join().unwrap();
         });

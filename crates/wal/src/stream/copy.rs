@@ -1,7 +1,6 @@
-//! Holding an open log against recycling, and copying it, for backups.
+//! Copying an open stream, which is held against recycling, for backups.
 
 use duramen_io::{Disk, OpenMode};
-use duramen_sync::Arc;
 use duramen_types::Lsn;
 
 use crate::address::FIRST_LSN;
@@ -10,37 +9,13 @@ use crate::format::segment::{BLOCK, SegmentHeader, directory, segment_name};
 use crate::segments::files::copy_range;
 use crate::stream::inner::StreamInner;
 
-/// Keeps an open log from being recycled until the hold is dropped.
-#[derive(Debug)]
-pub(crate) struct StreamHold {
-    shared: Arc<StreamInner>,
-    hold: u64,
-}
-
-impl StreamHold {
-    /// Holds everything from the log's present start on.
-    pub(crate) fn new(shared: Arc<StreamInner>) -> Self {
-        Self { hold: shared.segments.hold(), shared }
-    }
-
-    /// Ends the hold on everything below `lsn`.
-    pub(crate) fn keep_from(&self, lsn: Lsn) {
-        self.shared.segments.retention.move_hold(self.hold, lsn);
-        self.shared.recycle_admitted();
-    }
-
-    /// Notes that the owner of the hold has made progress. Threads that wait for space in the log
-    /// then continue to wait.
-    pub(crate) fn note_progress(&self) {
-        self.shared.segments.retention.note_backed_up();
-    }
-
-    /// Copies the log from `from`, the start of a record that is held, up to `end`, the end of a
+impl StreamInner {
+    /// Copies the stream from `from`, the start of a record that is held, up to `end`, the end of a
     /// hardened record, into its empty directory in `disk`, durably. From time to time, `progress`
     /// receives the number of bytes copied so far.
     pub(crate) fn copy_to(&self, disk: &dyn Disk, from: Lsn, end: Lsn, mut progress: impl FnMut(u64)) -> Result<()> {
-        let (files, start) = (&self.shared.files, self.shared.segments.start());
-        let hardened = self.shared.destage()?;
+        let (files, start) = (&self.files, self.segments.start());
+        let hardened = self.destage()?;
         if from < start.max(FIRST_LSN) || from > end || end > hardened {
             return Err(WalError::OutOfRange { lsn: from, start, end: hardened });
         }
@@ -62,18 +37,11 @@ impl StreamHold {
             let kept = offset + end.get().saturating_sub(from_lsn);
             copy_range(&*file, &*copy, offset..offset + (to_lsn - from_lsn), kept, |bytes| {
                 copied += bytes;
-                self.note_progress();
+                self.segments.retention.note_backed_up();
                 progress(copied);
             })?;
             copy.sync()?;
         }
         Ok(disk.sync_directory(&directory(log))?)
-    }
-}
-
-impl Drop for StreamHold {
-    fn drop(&mut self) {
-        self.shared.segments.retention.release(self.hold);
-        self.shared.recycle_admitted();
     }
 }

@@ -5,22 +5,23 @@ use std::time::Duration;
 
 use duramen_sync::cost::{self, Category};
 use duramen_sync::{Arc, OnceLock, thread};
-use duramen_types::{Gsn, LogAddress, Lsn, PageId, TxnId, planted};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId, planted};
 
+use crate::address::Inserted;
 use crate::buffer::clock::Clock;
 use crate::buffer::epochs::Epochs;
 use crate::buffer::positions::Space;
 use crate::buffer::ring::Ring;
+use crate::device::flush::fill_unsealed;
 use crate::device::nvm::open::{FoundRing, limits};
 use crate::device::nvm::passive::Passive;
-use crate::device::{self, Device, Prepared, Purpose, Tail};
+use crate::device::{Device, Prepared, Purpose, Tail};
 use crate::error::{Result, WalError};
 use crate::format::header::{LEAST_HEADER_BYTES, Layout, Layouts, MAX_RECORD_BYTES};
-use crate::format::record::{NewRecord, SMALL_PAYLOAD, encode, filled};
+use crate::format::record::{NewRecord, SMALL_PAYLOAD};
 use crate::format::segment::BLOCK;
 use crate::group_commit::notifier::Notifier;
-use crate::group_commit::progress::Progress;
-use crate::group_commit::queue::{CommitQueue, Step};
+use crate::group_commit::queue::CommitQueue;
 use crate::group_commit::requests::Ask;
 use crate::insert::{AnyInsertion, Fill, Shape};
 use crate::options::{GroupCommit, WalOptions};
@@ -29,7 +30,6 @@ use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::pool::Segments;
 use crate::wake_event::WakeEvent;
 
-/// An open log.
 #[derive(Debug)]
 pub(crate) struct StreamInner {
     pub(crate) options: WalOptions,
@@ -45,13 +45,13 @@ pub(crate) struct StreamInner {
     pub(crate) opened_at: Lsn,
     pub(crate) max_payload: usize,
     layouts: Layouts,
-    /// Whether the device takes records unsealed.
+    /// Whether a flush seals the records.
     unsealed: bool,
-    /// The device takes records unsealed and there is no clock: small records may take the fast
-    /// path.
+    /// A flush seals the records and there is no clock: small records may take the fast path.
     quick: bool,
     ring: Ring,
-    pub(crate) device: Box<dyn Device>,
+    /// Apart from the fields that insertions read, because each flush changes its counts.
+    pub(crate) device: Box<Device>,
     /// Present if the log is archived.
     pub(crate) archiver: Option<Archiver>,
     failure: OnceLock<WalError>,
@@ -60,22 +60,19 @@ pub(crate) struct StreamInner {
 /// Pause after the system has refused to open a segment for writing.
 const REFUSED: Duration = Duration::from_millis(1);
 
-/// The state that the streams of a log have in common. A log with one stream needs no clock: there
-/// the LSN of a record is its GSN.
+/// What the streams of a log have in common. One stream needs no clock: a record's LSN is its GSN.
 #[derive(Debug)]
 pub(crate) struct Common {
     /// What each thread has made durable; present if the threads themselves fence their records.
     passive: Option<Arc<Passive>>,
     /// Present if the log is archived.
     archive: Option<Arc<ArchiveInUse>>,
-    /// With several streams: the GSN below which no further record may get its GSN, and their
-    /// epochs.
+    /// With several streams: their epochs, and the least GSN that a further record may get.
     clocks: Option<(Gsn, Arc<Epochs>)>,
 }
 
 impl Common {
-    /// Creates the common state of streams with these options. Their further records may not get
-    /// GSNs below `floor`.
+    /// Creates the state of streams whose further records may not get GSNs below `floor`.
     pub(crate) fn new(options: &WalOptions, floor: Gsn) -> Result<Self> {
         let are_several = options.logs > 1;
         let passive = Passive::of(options, !are_several);
@@ -83,16 +80,10 @@ impl Common {
         let clocks = are_several.then(|| (floor, Arc::new(Epochs::new(floor))));
         Ok(Self { passive, archive, clocks })
     }
-
-    /// Returns the clock of a stream that ends at `end`, if it needs one.
-    fn clock(&self, end: Lsn) -> Option<Clock> {
-        self.clocks.as_ref().map(|(floor, epochs)| Clock::new(end, *floor, Arc::clone(epochs)))
-    }
 }
 
 impl StreamInner {
-    /// Opens the log in `files`, which continues at `end`. If its device is a ring in persistent
-    /// memory, `ring` is the ring that has been found.
+    /// Opens the log in `files`, which continues at `end`; `ring` is the ring found, if it has one.
     pub(crate) fn new(
         home: Arc<OpenFiles>,
         options: WalOptions,
@@ -102,15 +93,14 @@ impl StreamInner {
         common: &Common,
         ring: Option<FoundRing>,
     ) -> Result<Self> {
-        let clock = common.clock(end);
+        let clock = common.clocks.as_ref().map(|(floor, epochs)| Clock::new(end, *floor, Arc::clone(epochs)));
         let archive = common.archive.clone();
         let archiver = archive.map(|archive| Archiver::open(archive, &files, start, end)).transpose()?;
         let limits = limits(&options, ring.as_ref());
-        let (ring, device) = device::start(&options, &files, end, ring, common.passive.clone(), clock.is_none())?;
+        let (ring, device) = Device::start(&options, &files, end, ring, common.passive.clone(), clock.is_none())?;
         // With several streams, commits form groups where they wait: for rounds.
         let alone = GroupCommit { transactions: 1, ..options.group_commit };
-        let policy =
-            device.group_commit(if clock.is_none() { options.group_commit } else { alone }, options.ring_bytes);
+        let policy = device.group_commit(if clock.is_none() { options.group_commit } else { alone });
         let (daemon, notifier) = (Arc::new(WakeEvent::new()), Arc::<Notifier>::default());
         let capacity = options.ring_bytes as u64;
         let shape = Shape {
@@ -121,7 +111,7 @@ impl StreamInner {
             smallest: LEAST_HEADER_BYTES as u64,
         };
         let layouts = Layouts::of_log(files.identity.log, clock.is_none(), end, options.max_bytes);
-        let unsealed = device.takes_unsealed();
+        let unsealed = device.writer.seals_at_flush();
         let quick = unsealed && clock.is_none();
         let space = Space::new(capacity, BLOCK, policy.bytes as u64, end, Arc::clone(&daemon), device.hardening());
         files.write_from(files.geometry.segment_of(end.get()));
@@ -143,7 +133,7 @@ impl StreamInner {
             unsealed,
             quick,
             ring,
-            device,
+            device: Box::new(device),
             archiver,
             failure: OnceLock::new(),
             options,
@@ -151,14 +141,13 @@ impl StreamInner {
         })
     }
 
-    /// Returns the part of the log that the device works on.
     pub(crate) fn tail(&self) -> Tail<'_> {
         Tail { ring: &self.ring, space: &self.space, insertion: &self.insertion }
     }
 
-    /// Inserts a record into a database's only log; returns the start and the end of the record.
+    /// Inserts a record into a database's only log.
     #[inline]
-    pub(crate) fn insert(&self, record: NewRecord<'_>) -> (Lsn, Lsn) {
+    pub(crate) fn insert(&self, record: NewRecord<'_>) -> Inserted {
         let _log = cost::scope(Category::Log);
         let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
         let kinds = [kind, flags];
@@ -173,11 +162,11 @@ impl StreamInner {
         };
         debug_assert!(lsn.get() > after.get(), "a change comes after what it changes");
         let layout = if is_short { Layout::Short } else { Layout::Full };
-        (lsn, lsn.advance(layout.record_bytes(payload.len()) as u64))
+        let end = lsn.advance(layout.record_bytes(payload.len()) as u64);
+        Inserted { log: LogId::ZERO, lsn, end, gsn: Gsn::new(lsn.get()) }
     }
 
-    /// Inserts a small record with a short header if the fast path is free. A flush will seal the
-    /// record.
+    /// Inserts a small record with a short header if the fast path is free. A flush will seal it.
     ///
     /// This function calls no other function before it has finished its work, and the caller passes
     /// the fields in registers. Both avoid spilling registers to memory: an atomic operation waits
@@ -211,29 +200,20 @@ impl StreamInner {
     ) -> Lsn {
         let [kind, flags] = kinds;
         let record = NewRecord { kind, flags, txn, page, prev, after: Gsn::ZERO, payload };
-        self.insert_completed(record, 0, tried, |_, _| {}).0
+        self.insert_in_time(record, 0, tried, |_, _| {}).0
     }
 
-    /// Inserts any record into one of several logs. Once the LSN and GSN of the record are known,
-    /// `complete` gets the GSN and fills the last `tail` bytes of the payload. Returns the start
-    /// and the end of the record, and its GSN.
+    /// Inserts any record. Once the LSN and GSN of the record are known, `complete` gets the GSN
+    /// and fills the last `tail` bytes of the payload. `tried` is as for [`AnyInsertion::insert`].
+    /// Returns the start and the end of the record, and its GSN.
     pub(crate) fn insert_in_time(
-        &self,
-        record: NewRecord<'_>,
-        tail: usize,
-        complete: impl FnOnce(Gsn, &mut [u8]),
-    ) -> (Lsn, Lsn, Gsn) {
-        let _log = cost::scope(Category::Log);
-        self.insert_completed(record, tail, false, complete)
-    }
-
-    fn insert_completed(
         &self,
         record: NewRecord<'_>,
         tail: usize,
         tried: bool,
         complete: impl FnOnce(Gsn, &mut [u8]),
     ) -> (Lsn, Lsn, Gsn) {
+        let _log = cost::scope(Category::Log);
         let payload = record.payload.len() + tail;
         assert!(
             payload <= self.max_payload,
@@ -248,27 +228,6 @@ impl StreamInner {
         (lsn, lsn.advance(bytes), gsn.get())
     }
 
-    /// Fills in a record that a flush will seal.
-    ///
-    /// # Safety
-    /// As for [`Device::fill`]; the device takes records unsealed.
-    #[inline(always)]
-    unsafe fn fill_unsealed<const MAX_PAYLOAD: usize>(
-        &self,
-        lsn: Lsn,
-        layout: Layout,
-        record: &NewRecord<'_>,
-        gsn: Gsn,
-        durable: Lsn,
-    ) {
-        // SAFETY: the space is the caller's. The flusher accesses nothing behind the released end.
-        // There is room, so the bytes that lay here before are on the device.
-        let space = unsafe { self.ring.bytes_mut(lsn, layout.record_bytes(record.payload.len())) };
-        encode::<MAX_PAYLOAD>(space, layout, record, lsn, gsn, durable);
-        filled(record, space);
-    }
-
-    /// Reserves disk space for `bytes` of records.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<()> {
         self.segments.reserve(bytes, || self.space.end(), || self.device.fence())
     }
@@ -281,11 +240,8 @@ impl StreamInner {
             return false;
         }
         self.insertion.collect(&self.space);
-        let (tail, writer) = (self.tail(), self.device.writer());
-        let Prepared { is_due, progress } = match purpose {
-            Purpose::Requests => self.device.prepare_flush(tail),
-            Purpose::Readers => Prepared { is_due: true, progress: false },
-        };
+        let (tail, writer) = (self.tail(), &self.device.writer);
+        let Prepared { is_due, progress } = self.device.prepare_flush(tail, purpose);
         if !is_due {
             return progress;
         }
@@ -305,7 +261,7 @@ impl StreamInner {
     /// Releases the buffer below `lsn`, the end of a hardened record, although the segments do not
     /// hold it: the log begins there from now on.
     pub(crate) fn forget_below(&self, lsn: Lsn) {
-        let writer = self.device.writer();
+        let writer = &self.device.writer;
         let _nobody_writes = writer.lock();
         let from = self.space.durable();
         if from < lsn && !self.space.has_failed() {
@@ -344,7 +300,6 @@ impl StreamInner {
         self.queue.wake_resolved(&self.space);
     }
 
-    /// Returns the reason why the log stopped.
     pub(crate) fn failure(&self) -> Option<WalError> {
         self.failure.get().cloned()
     }
@@ -375,24 +330,11 @@ impl StreamInner {
         self.check_inserted(lsn)?;
         if !self.device.wait(self.tail(), lsn) {
             let mut waiter = self.queue.waiter(lsn, ask);
-            loop {
-                match self.queue.next_step(&self.space, &mut waiter) {
-                    Step::Stop => break,
-                    Step::Flush => {
-                        self.flush(Purpose::Requests);
-                        self.queue.end_flush(&self.space);
-                    }
-                    Step::Park(parker) => parker.park(),
-                }
+            while self.queue.must_flush(&self.space, &mut waiter) {
+                self.flush(Purpose::Requests);
             }
         }
         self.outcome(lsn)
-    }
-
-    /// Checks that there is a record at or behind `lsn` to wait for.
-    pub(crate) fn check_inserted(&self, lsn: Lsn) -> Result<()> {
-        let end = self.space.end();
-        if lsn < end { Ok(()) } else { Err(WalError::OutOfRange { lsn, start: self.segments.start(), end }) }
     }
 
     /// Returns the outcome of waiting for `lsn`, which is resolved.
@@ -402,17 +344,17 @@ impl StreamInner {
 
     /// Returns whether waiting for `lsn` is over.
     pub(crate) fn is_resolved(&self, lsn: Lsn) -> bool {
-        self.space.is_resolved(lsn) || planted!(AcknowledgeBeforeFlush) || {
-            self.device.look(self.tail());
-            self.space.is_resolved(lsn)
-        }
+        planted!(AcknowledgeBeforeFlush) || self.device.is_resolved(self.tail(), lsn)
+    }
+
+    /// Checks that there is a record at or behind `lsn` to wait for.
+    pub(crate) fn check_inserted(&self, lsn: Lsn) -> Result<()> {
+        let end = self.space.end();
+        if lsn < end { Ok(()) } else { Err(WalError::OutOfRange { lsn, start: self.segments.start(), end }) }
     }
 
     /// Writes everything that is hardened at this moment to the segments; returns the position up
-    /// to which they hold the log.
-    ///
-    /// # Errors
-    /// The reason why the log stopped.
+    /// to which they hold the log, or the reason why the log stopped.
     pub(crate) fn destage(&self) -> Result<Lsn> {
         self.device.look(self.tail());
         let hardened = self.space.hardened();
@@ -448,10 +390,7 @@ impl<'a, F: Fn()> FailOnPanic<'a, F> {
 impl<F: Fn()> Drop for FailOnPanic<'_, F> {
     fn drop(&mut self) {
         if thread::panicking() && !self.was_panicking {
-            self.shared.fail(WalError::System {
-                what: "continue".to_owned(),
-                reason: "a thread of the log panicked".to_owned(),
-            });
+            self.shared.fail(WalError::system("continue", "a thread of the log panicked"));
             (self.then)();
         }
     }
@@ -469,13 +408,11 @@ impl Fill for Small<'_> {
     fn fill(self, lsn: Lsn) {
         let Self { shared, record } = self;
         let (gsn, durable) = (Gsn::new(lsn.get()), shared.space.durable());
-        // SAFETY: the insertion design has handed the space to this thread alone, and there is
-        // room.
-        unsafe { shared.fill_unsealed::<SMALL_PAYLOAD>(lsn, Layout::Short, &record, gsn, durable) };
+        // SAFETY: the insertion design has handed the space, which is free, to this thread alone.
+        unsafe { fill_unsealed::<SMALL_PAYLOAD>(&shared.ring, lsn, Layout::Short, &record, gsn, durable) };
     }
 }
 
-/// A record of any kind to fill into the buffer.
 struct Any<'a, C> {
     shared: &'a StreamInner,
     layout: Layout,
@@ -489,11 +426,11 @@ impl<C: FnOnce(Gsn, &mut [u8])> Fill for Any<'_, C> {
     #[inline(never)]
     fn fill(self, lsn: Lsn) {
         let Self { shared, layout, record, tail, complete, gsn } = self;
+        let mut record = record;
         let bytes = layout.record_bytes(record.payload.len() + tail) as u64;
         gsn.set(shared.space.gsn(lsn));
         let Some(durable) = shared.space.durable_if_room(lsn.advance(bytes)) else { return };
         let mut completed = Vec::new();
-        let mut record = record;
         if tail > 0 {
             completed.extend_from_slice(record.payload);
             completed.resize(record.payload.len() + tail, 0);
@@ -504,7 +441,7 @@ impl<C: FnOnce(Gsn, &mut [u8])> Fill for Any<'_, C> {
         // `durable_if_room` has found room.
         unsafe {
             if shared.unsealed {
-                shared.fill_unsealed::<MAX_RECORD_BYTES>(lsn, layout, &record, gsn.get(), durable);
+                fill_unsealed::<MAX_RECORD_BYTES>(&shared.ring, lsn, layout, &record, gsn.get(), durable);
             } else {
                 shared.device.fill(shared.tail(), lsn, layout, &record, gsn.get(), durable);
             }

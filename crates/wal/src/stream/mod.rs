@@ -1,22 +1,20 @@
-//! One open stream of records: its shared state, its background threads, and requests to harden it.
-//! This file creates, reads and recycles the stream.
+//! One open stream of records. This file creates, reads and recycles it.
 
 pub(crate) mod archiver;
 pub(crate) mod copy;
 pub(crate) mod daemon;
 pub(crate) mod inner;
-pub(crate) mod part;
 
 use std::collections::BTreeMap;
 
 use duramen_sync::{Arc, References};
-use duramen_types::{Gsn, LogId, Lsn, planted};
+use duramen_types::{Lsn, planted};
 
-use crate::address::{FIRST_LSN, Inserted};
+use crate::address::FIRST_LSN;
 use crate::device::nvm::open::FoundRing;
 use crate::error::{Result, WalError};
 use crate::format::identity::Identity;
-use crate::format::record::{NewRecord, Record, RecordRef};
+use crate::format::record::RecordRef;
 use crate::format::segment::{Geometry, directory};
 use crate::group_commit::queue::Counts;
 use crate::group_commit::requests::Ask;
@@ -26,16 +24,15 @@ use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::recover::{self, Found};
 use crate::segments::scan::{BackScanner, Scanner};
 use crate::stats::{Extent, WalStats};
-use crate::stream::daemon::Daemons;
 use crate::stream::inner::{Common, StreamInner};
+use crate::threads::Threads;
 
-/// One stream of records: a log by itself, or one of the streams of a log.
-///
-/// Dropping the stream stops its threads and hardens nothing, like a crash; see [`Stream::close`].
+/// One stream of records: a log by itself, or one of the streams of a log. Dropping it stops its
+/// threads and hardens nothing, like a crash; see [`Stream::close`].
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) shared: References<StreamInner>,
-    daemons: Daemons,
+    threads: Threads,
 }
 
 impl Stream {
@@ -50,8 +47,7 @@ impl Stream {
         if recover::has_segments(disk, identity.log)? {
             return Err(WalError::AlreadyExists { location: disk.location() });
         }
-        // An interrupted creation leaves spare segments. The log uses them up, or removes them when
-        // it is first opened.
+        // An interrupted creation leaves spares: the log uses them up, or its opening removes them.
         disk.create_directory(&directory(identity.log))?;
         disk.sync_directory("")?;
         let geometry = Geometry { segment_bytes: options.segment_bytes };
@@ -72,42 +68,27 @@ impl Stream {
         common: &Common,
         ring: Option<FoundRing>,
     ) -> Result<Self> {
+        let Found { home, files, start, .. } = found;
         if !is_new {
             // A process that has ended since may have created a file or set its length without
             // making the name or the length durable.
-            found.files.sync()?;
-            found.home.disk().sync_directory(&directory(found.files.identity.log))?;
+            files.sync()?;
+            home.disk().sync_directory(&directory(files.identity.log))?;
         }
-        let shared = StreamInner::new(
-            Arc::clone(&found.home),
-            options,
-            Arc::clone(&found.files),
-            found.start,
-            end,
-            common,
-            ring,
-        )?;
-        if is_new && !shared.segments.has_ring() {
-            return Self::start_threads(shared);
-        }
-        shared.segments.take_over(&found.spares, &found.stale)?;
-        for number in found.writable(end).filter(|number| shared.files.has(*number)) {
-            shared.segments.write_header(&*shared.files.file(number, end)?, number)?;
+        let shared = StreamInner::new(Arc::clone(home), options, Arc::clone(files), *start, end, common, ring)?;
+        if !is_new || shared.segments.has_ring() {
+            shared.segments.take_over(&found.spares, &found.stale)?;
+            for number in found.writable(end).filter(|number| files.has(*number)) {
+                shared.segments.renew_header(number)?;
+            }
         }
         Self::start_threads(shared)
     }
 
     fn start_threads(shared: StreamInner) -> Result<Self> {
-        let shared = Arc::new(shared);
-        let daemons = Daemons::start(&shared)?;
-        Ok(Self { shared: References::new(shared), daemons })
-    }
-
-    /// Inserts a record into a database's only log.
-    #[inline]
-    pub(crate) fn insert(&self, record: NewRecord<'_>) -> Inserted {
-        let (lsn, end) = self.shared.insert(record);
-        Inserted { log: LogId::ZERO, lsn, end, gsn: Gsn::new(lsn.get()) }
+        let stream = Self { shared: References::new(Arc::new(shared)), threads: Threads::default() };
+        daemon::start(&stream.shared, &stream.threads)?;
+        Ok(stream)
     }
 
     /// Returns the start, the hardened end, and the position of the next record.
@@ -125,22 +106,15 @@ impl Stream {
         Ok(extent)
     }
 
-    /// Reads one hardened record.
-    pub(crate) fn read(&self, lsn: Lsn) -> Result<Record> {
+    /// Checks that a hardened record starts at `lsn`.
+    fn check(&self, lsn: Lsn) -> Result<()> {
         let Extent { start, durable, .. } = self.readable(lsn)?;
         self.shared.destage()?;
         let mut scanner = Scanner::one(Arc::clone(&self.shared.files), lsn, Some(durable));
-        let record = scanner.next()?.map(|record: RecordRef<'_>| record.to_record());
-        record.ok_or(WalError::OutOfRange { lsn, start, end: durable })
+        scanner.next()?.map(drop).ok_or(WalError::OutOfRange { lsn, start, end: durable })
     }
 
-    /// Returns a scanner for [`Stream::read_back`], for one of `logs` logs.
-    pub(crate) fn back_scanner(&self, logs: u16) -> BackScanner {
-        BackScanner::new(Arc::clone(&self.shared.files), logs)
-    }
-
-    /// Reads as [`Stream::read`] does; fast for records each of which lies before the one read
-    /// last.
+    /// Reads one hardened record; fast for records each of which lies before the one read last.
     pub(crate) fn read_back<'s>(&self, scanner: &'s mut BackScanner, lsn: Lsn) -> Result<RecordRef<'s>> {
         let Extent { start, durable, .. } = self.readable(lsn)?;
         if !scanner.has(lsn) {
@@ -149,18 +123,16 @@ impl Stream {
         scanner.read(lsn, start, durable)?.ok_or(WalError::OutOfRange { lsn, start, end: durable })
     }
 
-    /// Reads the records from `from`, the start of a record, to the present hardened end of the
-    /// log. The contents of a ring in persistent memory are de-staged first. If the log has failed,
-    /// the scan ends at the de-staged position.
+    /// Reads the records from `from`, the start of a record, to the present hardened end, after
+    /// de-staging a ring. If the log has failed, the scan ends at the de-staged position.
     pub(crate) fn scan(&self, from: Lsn) -> Scanner {
         self.shared.device.harden_released(self.shared.tail());
         let durable = self.shared.destage().unwrap_or_else(|_| self.shared.space.durable());
         Scanner::hardened(Arc::clone(&self.shared.files), from.max(FIRST_LSN).min(durable), durable)
     }
 
-    /// Makes `lsn` the start of the log, durably; `lsn` is the start of a hardened record, or the
-    /// end of the hardened log. Recycles the segments that lie wholly below it, as soon as no
-    /// archive and no backup needs them.
+    /// Makes `lsn`, the start of a hardened record or the hardened end, the start of the log,
+    /// durably. Recycles the segments wholly below it once no archive or backup needs them.
     pub(crate) fn recycle_below(&self, lsn: Lsn) -> Result<()> {
         let Extent { start, durable, .. } = self.extent();
         let lsn = if planted!(RecycleTooEarly) { durable } else { lsn };
@@ -172,16 +144,15 @@ impl Stream {
                 return Err(WalError::OutOfRange { lsn, start, end: durable });
             }
             let segments = &self.shared.segments;
-            // In this order: the start must always have its place in the segments, which insertions
-            // may not have reserved, and so must what the ring holds from the de-staged position
-            // on.
+            // In this order: the segments must always have a place for the start, which insertions
+            // may not have reserved, and for what the ring holds from the de-staged position on.
             segments.ensure_beyond_limit(lsn.get())?;
             self.shared.forget_below(lsn);
             return segments.recycle_below(lsn);
         }
         if lsn != durable
             // The next recovery depends on this record: it is better to find damage now.
-            && let Err(error) = self.read(lsn)
+            && let Err(error) = self.check(lsn)
         {
             // Unless another thread has recycled more in the meantime.
             return if lsn < self.extent().start { Ok(()) } else { Err(error) };
@@ -196,8 +167,9 @@ impl Stream {
         let shared = &*self.shared;
         shared.insertion.collect(&shared.space);
         let (records, ring_full_waits) = shared.space.counts();
-        let (flushes, flushed_bytes) = shared.device.writer().counts();
-        let (drains, drain_signals, fences) = shared.device.passive().map_or((0, 0, 0), |passive| passive.counts());
+        let (flushes, flushed_bytes) = shared.device.writer.counts();
+        let (drains, drain_signals, fences) =
+            shared.device.passive.as_ref().map_or((0, 0, 0), |passive| passive.counts());
         let Counts { waits: hardening_waits, inline_flushes, .. } = shared.queue.counts();
         let (segments_created, segments_recycled) = shared.segments.counts();
         let archiver = shared.archiver.as_ref();
@@ -234,13 +206,19 @@ impl Stream {
         self.shared.failure().filter(|failure| !matches!(failure, WalError::Closed))
     }
 
-    /// Hardens everything inserted before this call and stops the log's threads. A second call does
-    /// nothing.
+    /// Hardens everything inserted before this call, and writes it to the segments.
+    pub(crate) fn harden_all(&self) -> Result<()> {
+        let Extent { durable, end, .. } = self.extent();
+        if end > durable {
+            self.shared.wait(Lsn::new(end.get() - 1), Ask::AtOnce)?;
+        }
+        self.shared.destage().map(|_| ())
+    }
+
+    /// Hardens everything inserted so far and stops the log's threads. A second call does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         let was_closed = matches!(self.shared.failure(), Some(WalError::Closed));
-        let Extent { durable, end, .. } = self.extent();
-        let outcome = if end > durable { self.shared.wait(Lsn::new(end.get() - 1), Ask::AtOnce) } else { Ok(()) };
-        let outcome = outcome.and_then(|()| self.shared.destage()).map(|_| ());
+        let outcome = self.harden_all();
         self.stop();
         if outcome.is_ok() && !was_closed {
             let StreamInner { segments, device, .. } = &**self.shared;
@@ -262,9 +240,9 @@ impl Stream {
 
     fn stop(&self) {
         self.shared.fail(WalError::Closed);
-        self.daemons.stop(&self.shared);
+        daemon::stop(&self.shared, &self.threads);
         // A committer may still be flushing; it must not write when the log is opened again.
-        drop(self.shared.device.writer().lock());
+        drop(self.shared.device.writer.lock());
     }
 }
 

@@ -12,8 +12,30 @@ use duramen_io::{Disk, SimDisk};
 pub use duramen_test_support::{Rng, Stride};
 use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 use duramen_wal::{
-    GroupCommit, InsertDesign, Inserted, Log, LogDevice, LogReader, NewRecord, Record, Result, Sealing, WalOptions,
+    GroupCommit, InsertDesign, Inserted, Log, LogDevice, LogReader, NewRecord, RecordRef, Result, Sealing, WalOptions,
 };
+
+/// A record of the log, copied out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    pub log: LogId,
+    pub lsn: Lsn,
+    pub end: Lsn,
+    pub gsn: Gsn,
+    pub txn: TxnId,
+    pub page: PageId,
+    pub prev: LogAddress,
+    pub kind: u8,
+    pub flags: u8,
+    pub payload: Vec<u8>,
+}
+
+impl Record {
+    pub fn of(record: RecordRef<'_>) -> Self {
+        let RecordRef { log, lsn, end, gsn, txn, page, prev, kind, flags, payload, .. } = record;
+        Self { log, lsn, end, gsn, txn, page, prev, kind, flags, payload: payload.to_vec() }
+    }
+}
 
 /// A log of one stream, whose GSNs are LSNs.
 pub trait OneStream {
@@ -38,7 +60,7 @@ impl OneStream for Log {
     }
 
     fn read_at(&self, lsn: Lsn) -> Result<Record> {
-        self.read(LogAddress::of(LogId::ZERO, lsn))
+        self.read_back().read(LogAddress::of(LogId::ZERO, lsn)).map(Record::of)
     }
 
     fn recycle_to(&self, lsn: Lsn) -> Result<()> {
@@ -109,10 +131,15 @@ pub fn insert(wal: &Log, number: u64, len: usize) -> Inserted {
 
 /// Returns all records from `from`.
 pub fn read_all(wal: &Log, from: Lsn) -> Result<Vec<Record>> {
-    let mut scanner = wal.scan_one(LogId::ZERO, from);
+    read_one(wal, LogId::ZERO, from)
+}
+
+/// Returns all records of one of several logs from `from`.
+pub fn read_one(wal: &Log, log: LogId, from: Lsn) -> Result<Vec<Record>> {
+    let mut scanner = wal.scan(log, from);
     let mut records = Vec::new();
     while let Some(record) = scanner.next()? {
-        records.push(record.to_record());
+        records.push(Record::of(record));
     }
     Ok(records)
 }

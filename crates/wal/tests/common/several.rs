@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use duramen_io::{CrashChoice, Disk, SimDisk};
 use duramen_pmem::Domain;
-use duramen_types::{Gsn, LogId, PageId};
+use duramen_types::{Gsn, LogId, Lsn, PageId};
 use duramen_wal::{FIRST_LSN, FoundLog, InsertDesign, Known, Log, NewRecord, Result, WalError, WalOptions};
 
 use super::world::World;
-use super::{DATABASE, Rng, Stride, options, record};
+use super::{DATABASE, Record, Rng, Stride, options, read_one, record};
 
 pub const PAGES: usize = 6;
 
@@ -104,22 +104,26 @@ pub fn work(logs: &Log, history: &mut History, random: &mut Rng, steps: u64) -> 
     Ok(())
 }
 
+/// Returns the records of all logs from these positions on, in the order of their GSNs.
+pub fn read_merged(logs: &Log, from: &[Lsn]) -> std::result::Result<Vec<Record>, String> {
+    let mut merged = Vec::new();
+    for (log, from) in from.iter().enumerate() {
+        let records = read_one(logs, LogId::new(log as u16), *from).map_err(|error| error.to_string())?;
+        if !records.is_sorted_by(|earlier, later| earlier.gsn < later.gsn) {
+            return Err(format!("the GSNs of log {log} do not increase"));
+        }
+        merged.extend(records);
+    }
+    merged.sort_by_key(|record| record.gsn);
+    Ok(merged)
+}
+
 /// Checks what is in the logs after a crash, and updates `history` to it.
 pub fn check(logs: &Log, history: &mut History) -> std::result::Result<(), String> {
-    let mut scanner = logs.scan(&vec![FIRST_LSN; usize::from(logs.count())]);
     let mut found = Vec::new();
     let mut versions = [0; PAGES];
-    let mut last = Gsn::ZERO;
-    loop {
-        let record = scanner.next().map_err(|error| error.to_string())?;
-        let Some(record) = record else { break };
-        if record.gsn < last {
-            return Err(format!("{} comes after {last}", record.gsn));
-        }
-        last = record.gsn;
-        if record.kind != 1 {
-            continue;
-        }
+    let records = read_merged(logs, &vec![FIRST_LSN; usize::from(logs.count())])?;
+    for record in records.iter().filter(|record| record.kind == 1) {
         let page = record.page.get() as usize - 1;
         let version = u64::from_le_bytes(record.payload[..8].try_into().unwrap());
         if versions[page] != version {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use duramen_io::{CrashChoice, Disk, Fault, SimDisk};
 use duramen_pmem::{Domain, SimMemory, Source};
 use duramen_types::Lsn;
-use duramen_wal::{Archive, FIRST_LSN, InsertDesign, Log, LogDevice, NvmOptions, WalError, WalOptions};
+use duramen_wal::{Archive, FIRST_LSN, InsertDesign, Log, LogDevice, LogReader, NvmOptions, WalError, WalOptions};
 
 use crate::common::history::choices;
 use crate::common::*;
@@ -64,12 +64,10 @@ fn records_in(archive: &SimDisk) -> (u64, Lsn) {
     let mut number = 0;
     while let Some(record) = scanner.next().unwrap() {
         assert_eq!(record.txn.get(), number);
-        assert_intact(&record.to_record());
+        assert_intact(&Record::of(record));
         number += 1;
     }
-    let (_, last) = reader.segments();
-    let reaches = FIRST_LSN.get() + (last + 1) * (reader.segment_bytes() - 4096);
-    let position = scanner.position();
+    let (reaches, position) = (end_of(&reader).get(), scanner.position());
     assert!(position.get() <= reaches && reaches - position.get() <= record_bytes(10_000), "a segment is not whole");
     (number, position)
 }
@@ -84,9 +82,11 @@ fn check_complete(archive: &SimDisk, wal: &Log) {
 }
 
 fn archive_reaches(archive: &SimDisk) -> Lsn {
-    reader(archive, None).map_or(FIRST_LSN, |reader| {
-        Lsn::new(FIRST_LSN.get() + (reader.segments().1 + 1) * (reader.segment_bytes() - 4096))
-    })
+    reader(archive, None).map_or(FIRST_LSN, |reader| end_of(&reader))
+}
+
+fn end_of(reader: &LogReader) -> Lsn {
+    FIRST_LSN.advance((reader.segments().1 + 1) * ((64 << 10) - 4096))
 }
 
 #[test]

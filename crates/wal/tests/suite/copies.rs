@@ -2,10 +2,8 @@
 #![cfg(not(duramen_loom))]
 
 use duramen_io::{CrashChoice, Disk, SimDisk};
-use duramen_types::{Gsn, Lsn};
-use duramen_wal::{
-    Archive, Cut, FIRST_LSN, InsertDesign, Log, LogPart, LogPieces, Pieces, Record, WalError, WalOptions,
-};
+use duramen_types::{Gsn, LogId, Lsn};
+use duramen_wal::{Archive, Cut, FIRST_LSN, InsertDesign, Log, LogPart, LogPieces, Pieces, WalError, WalOptions};
 
 use crate::common::*;
 
@@ -61,13 +59,17 @@ impl World {
         Self { disk, archive, backup: backup.crash_image(&CrashChoice::Nothing), start, end: ends[0], records }
     }
 
+    fn part(&self) -> LogPart {
+        LogPart { log: LogId::ZERO, count: 1, start: self.start, end: self.end }
+    }
+
     fn chain(&self, archive: bool, log: bool) -> Result<LogPieces, WalError> {
         let pieces = Pieces {
             backup: &self.backup,
             archive: archive.then_some(&self.archive as &dyn Disk),
             log: log.then_some(&self.disk as &dyn Disk),
         };
-        LogPieces::open(&pieces, DATABASE, LogPart::only(self.start, self.end))
+        LogPieces::open(&pieces, DATABASE, self.part())
     }
 
     /// Makes a log of everything before `cut` and checks it.
@@ -100,7 +102,7 @@ fn a_backup_alone_is_a_log_up_to_its_end() {
     let cut = chain.find_cut(|_| false).unwrap();
     assert_eq!(cut, Cut { at: world.end, is_record: false, gap: None });
     world.check(&chain, cut.at);
-    assert_eq!(reader(&world.backup, Some(DATABASE)).unwrap().start(), world.start);
+    assert_eq!(reader(&world.backup, Some(DATABASE)).unwrap().scan(None).unwrap().position(), world.start);
 }
 
 #[test]
@@ -241,12 +243,8 @@ fn pieces_of_another_database_are_refused() {
     let other = SimDisk::new(7);
     drop(Log::create(&arc(&other), &options(InsertDesign::Hybrid), OTHER).unwrap());
     let pieces = Pieces { backup: &world.backup, archive: Some(&other), log: None };
-    let refused = LogPieces::open(&pieces, DATABASE, LogPart::only(world.start, world.end)).unwrap_err();
-    assert!(matches!(refused, WalError::WrongDatabase { .. }), "{refused}");
-    let refused = LogPieces::open(
-        &Pieces { archive: None, log: Some(&other), ..pieces },
-        DATABASE,
-        LogPart::only(world.start, world.end),
-    );
-    assert!(matches!(refused, Err(WalError::WrongDatabase { .. })), "{refused:?}");
+    for pieces in [pieces, Pieces { archive: None, log: Some(&other), ..pieces }] {
+        let refused = LogPieces::open(&pieces, DATABASE, world.part());
+        assert!(matches!(refused, Err(WalError::WrongDatabase { .. })), "{refused:?}");
+    }
 }

@@ -2,7 +2,7 @@
 //! is cut at a point where nothing is missing.
 #![cfg(not(duramen_loom))]
 
-use duramen_io::{CrashChoice, Fault, SimDisk};
+use duramen_io::{CrashChoice, SimDisk};
 use duramen_pmem::Domain;
 use duramen_test_support::is_long;
 use duramen_types::{Gsn, LogAddress, LogId, Lsn};
@@ -81,7 +81,7 @@ fn cut_before_ring(changes: usize, size: usize) {
         let others = scope.spawn(|| {
             (0..changes).for_each(|_| change(0, size));
             logs.before_blocking();
-            let mut scanner = logs.scan_one(LogId::ZERO, FIRST_LSN);
+            let mut scanner = logs.scan(LogId::ZERO, FIRST_LSN);
             while scanner.next().unwrap().is_some() {}
             let destaged = scanner.position();
             change(0, 50);
@@ -180,9 +180,8 @@ fn threads_keep_every_log_and_every_page_in_order() {
         drop(logs);
         let image = disk.crash_image(&CrashChoice::Nothing);
         let logs = reopen(&image, &options, 3, &mut History::default()).unwrap();
-        let mut scanner = logs.scan(&[FIRST_LSN; 3]);
         let mut found = [0_u64; PAGES];
-        while let Some(record) = scanner.next().unwrap() {
+        for record in read_merged(&logs, &[FIRST_LSN; 3]).unwrap() {
             if record.kind == 1 {
                 let page = record.page.get() as usize - 1;
                 assert_eq!(u64::from_le_bytes(record.payload[..8].try_into().unwrap()), found[page], "{design}");
@@ -332,14 +331,11 @@ fn what_depends_on_a_lost_record_is_cut_off() {
     let found = find(&image, &options, 2, &History::default()).unwrap();
     assert_eq!(found.cut(), Some(complete));
     let logs = found.open().unwrap();
-    let mut scanner = logs.scan(&[FIRST_LSN; 2]);
-    let mut last = Gsn::ZERO;
-    while let Some(record) = scanner.next().unwrap() {
-        last = record.gsn;
-    }
+    let last = read_merged(&logs, &[FIRST_LSN; 2]).unwrap().last().unwrap().gsn;
     assert!(commit.gsn < last && last < complete, "the sync record is the last one");
     assert!(logs.insert(LogId::new(1), record(1, &[])).gsn > complete);
-    let gone = logs.read(LogAddress::of(LogId::new(1), dependent.lsn));
+    let mut reader = logs.read_back();
+    let gone = reader.read(LogAddress::of(LogId::new(1), dependent.lsn));
     assert!(matches!(&gone, Err(WalError::InLog { log, .. }) if log.get() == 1), "{gone:?}");
 }
 
@@ -383,11 +379,7 @@ fn recycling_leaves_what_is_needed() {
         let positions = logs.positions_before(needed);
         logs.recycle_below(needed).unwrap();
         assert_eq!(logs.extents().iter().map(|extent| extent.start).collect::<Vec<_>>(), positions);
-        let mut scanner = logs.scan(&positions);
-        let mut kept = Vec::new();
-        while let Some(record) = scanner.next().unwrap() {
-            kept.push(record.gsn);
-        }
+        let kept: Vec<Gsn> = read_merged(&logs, &positions).unwrap().iter().map(|record| record.gsn).collect();
         let wanted = history.changes.iter().filter(|change| change.0 >= needed);
         assert!(wanted.clone().count() > 0);
         for change in wanted {
@@ -396,37 +388,4 @@ fn recycling_leaves_what_is_needed() {
     }
     assert!(logs.stats().segments_recycled > 0 || logs.stats().segments_live < 20);
     assert!(logs.extents().iter().all(|extent| extent.start > Lsn::new(options.segment_bytes)));
-}
-
-/// After a failed read, another call goes on with the records of the log that could not be read.
-#[test]
-fn a_scan_of_several_logs_goes_on_after_a_failed_read() {
-    let disk = SimDisk::new(1);
-    let (logs, _) = two_logs(&disk);
-    let mut inserted: Vec<Gsn> =
-        (0..2_000_u16).map(|number| logs.insert(LogId::new(number % 2), record(1, &[0; 500])).gsn).collect();
-    logs.harden(*inserted.last().unwrap()).wait().unwrap();
-    let mut failures = 0;
-    for failing in 0..8 {
-        let mut scanner = logs.scan(&[FIRST_LSN; 2]);
-        let mut found = Vec::new();
-        disk.fail_at(disk.operations() + failing, Fault::Eio, false);
-        loop {
-            match scanner.next() {
-                Ok(Some(record)) => found.push(record.gsn),
-                Ok(None) => break,
-                Err(error) => {
-                    assert!(matches!(&error, WalError::Disk(_)), "{error:?}");
-                    failures += 1;
-                }
-            }
-        }
-        disk.clear_faults();
-        assert!(found.is_sorted());
-        found.retain(|gsn| inserted.contains(gsn));
-        inserted.sort_unstable();
-        found.sort_unstable();
-        assert_eq!(found.len(), inserted.len(), "read {failing} failed");
-    }
-    assert!(failures > 2, "{failures}");
 }

@@ -355,7 +355,8 @@ fn a_spare_becomes_a_segment_when_the_ring_is_brought_to_the_segments() {
     use duramen_io::{Disk, OpenMode};
     let world = World::new(1, Some(domain()), 1);
     let wal = create_in(&world, InsertDesign::Hybrid);
-    let add = |range: std::ops::Range<u64>| range.map(|number| insert(&wal, number, 1000)).last().unwrap();
+    let add =
+        |range: std::ops::Range<u64>| range.map(|number| insert(&wal, number, 1000)).reduce(|_, last| last).unwrap();
     wal.wait_hardened(add(0..50).gsn, None).unwrap();
     read_all(&wal, FIRST_LSN).unwrap();
     wal.wait_hardened(add(50..70).gsn, None).unwrap();

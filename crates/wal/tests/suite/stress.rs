@@ -17,7 +17,7 @@ use crate::common::*;
 const THREAD_SHIFT: u32 = 32;
 
 /// Checks the records of a whole log; returns the number of records of each thread.
-fn check(records: &[duramen_wal::Record], threads: u64) -> Vec<u64> {
+fn check(records: &[Record], threads: u64) -> Vec<u64> {
     let mut next = vec![0; threads as usize];
     let mut position = FIRST_LSN;
     for record in records {

@@ -56,7 +56,7 @@ fn analyzed_in_steps(logs: &Log, table: &[TxnEntry], from: &[Lsn], step: u64) ->
     };
     let mut parts = Vec::new();
     for (log, from) in (0..).zip(from) {
-        let mut scanner = logs.scan_one(LogId::new(log), *from);
+        let mut scanner = logs.scan(LogId::new(log), *from);
         let next = scanner.next().unwrap().map(|record| record.gsn);
         parts.push((analysis.part(), scanner, next));
     }

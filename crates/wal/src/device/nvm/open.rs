@@ -1,5 +1,4 @@
-//! The ring of a log that is being opened. The contents of the ring are first written to the
-//! segments.
+//! The ring of a log that is being opened. Its contents are first written to the segments.
 
 use duramen_io::Disk;
 use duramen_sync::Arc;
@@ -17,10 +16,8 @@ use crate::segments::recover::Found;
 /// A ring and the state found in it.
 #[derive(Debug)]
 pub(crate) struct FoundRing {
-    pub(super) ring: NvmRing,
-    pub(super) found: InRing,
-    /// Whether the log is to stay in the ring.
-    pub(super) stays: bool,
+    pub(crate) ring: NvmRing,
+    pub(crate) found: InRing,
 }
 
 impl FoundRing {
@@ -29,11 +26,11 @@ impl FoundRing {
         let LogDevice::Nvm(nvm) = &options.device else { return Ok(None) };
         let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, options.generation, false)?;
         let found = ring.find(identity, 0)?;
-        Ok(Some(Self { ring, found, stays: nvm.stays }))
+        Ok(Some(Self { ring, found }))
     }
 
-    /// Opens the ring for the log that has been found, if its device is a ring. When this function
-    /// returns, the segments hold the part of the log that is in the ring.
+    /// Opens the ring for the log that has been found, if its device is a ring. The segments then
+    /// hold the part of the log that is in the ring.
     pub(crate) fn find(
         disk: &Arc<dyn Disk>,
         options: &WalOptions,
@@ -46,28 +43,21 @@ impl FoundRing {
             }
             return Ok(None);
         };
-        let segment_bytes = found.files.geometry.segment_bytes;
-        if nvm.stays && options.max_bytes < 2 * segment_bytes {
+        let (segment_bytes, max_bytes) = (found.files.geometry.segment_bytes, options.max_bytes);
+        if nvm.stays && max_bytes < 2 * segment_bytes {
             let reason = format!(
-                "segments of {segment_bytes} bytes are too large for a log of {} bytes that stays in its ring; give \
-                 it a larger ring",
-                options.max_bytes
+                "segments of {segment_bytes} bytes are too large for a log of {max_bytes} bytes that stays in its \
+                 ring; give it a larger ring"
             );
             return Err(WalError::InvalidOption { option: "max_bytes", reason });
         }
-        let exists = found.ring != 0;
-        let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, options.generation, exists)?;
-        let in_ring = ring.find(identity, found.ring)?;
-        if let Some((from, to)) = in_ring.tail {
-            // If the power fails soon, opening writes this part to the segments again. The part
-            // must not be shorter then.
-            ring.make_durable(from, to);
-            found.start = found.start.max(ring.begin());
-        }
-        let this = Self { ring, found: in_ring, stays: nvm.stays };
-        if let Some((from, to)) = in_ring.tail
-            && from < to
-        {
+        let ring = NvmRing::open(&nvm.of_log(identity.log)?, options.ring_bytes, options.generation, found.ring != 0)?;
+        let this = Self { found: ring.find(identity, found.ring)?, ring };
+        let Some((from, to)) = this.found.tail else { return Ok(Some(this)) };
+        // If the power fails soon, opening writes this part again, which must not be shorter then.
+        this.ring.make_durable(from, to);
+        found.start = found.start.max(this.ring.begin());
+        if from < to {
             // What is written to the segments now must not become durable before the sizes found.
             found.files.sync()?;
             let limits = limits(options, Some(&this));
@@ -84,9 +74,8 @@ impl FoundRing {
         Ok(Some(this))
     }
 
-    /// Empties the ring before the log is cut at a position in the segments. If the cut is
-    /// interrupted, opening would otherwise write the present contents of the ring to the segments
-    /// again.
+    /// Empties the ring before the log is cut at a position in the segments: if the cut is
+    /// interrupted, opening must not write the present contents to the segments again.
     pub(crate) fn empty(&mut self, files: &SegmentFiles) -> Result<()> {
         if let Some((from, to)) = self.found.tail
             && from < to
@@ -97,8 +86,7 @@ impl FoundRing {
         Ok(())
     }
 
-    /// Refuses a ring whose end differs from the end of the segments: it is not in the state in
-    /// which the log left it.
+    /// Refuses a ring that does not end with the segments: the log did not leave it in this state.
     pub(crate) fn check_end(&self, end: Lsn) -> Result<()> {
         match self.found.tail {
             Some((_, to)) if to != end => Err(self.ring.refuse(format!(

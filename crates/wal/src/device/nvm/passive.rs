@@ -67,8 +67,7 @@ pub(crate) struct Passive {
     signals: AtomicU64,
 }
 
-/// An entry of the hash table: where the cell of a thread is. After a collision, the next entry is
-/// tried.
+/// The entry of a thread in the hash table. After a collision, the next one is tried.
 #[derive(Debug, Default)]
 struct Place {
     /// Number of the thread, plus one.
@@ -76,8 +75,9 @@ struct Place {
     cell: AtomicUsize,
 }
 
-#[derive(Debug)]
-struct Cell {
+/// What one thread has made durable.
+#[derive(Debug, Default)]
+pub(crate) struct Cell {
     dgsn: AtomicU64,
     /// Odd while the thread inserts.
     work: AtomicU64,
@@ -85,8 +85,7 @@ struct Cell {
     drained_work: AtomicU64,
     /// Fences of the thread that have made something durable.
     fences: AtomicU64,
-    /// A bit for each log that the thread has inserted into since its last fence. Only the owner
-    /// accesses this field and writes the count.
+    /// A bit for each log with records since the last fence. Only the owner accesses this field.
     logs: AtomicU64,
     /// The number of requests of the thread to harden records, and the highest GSN among them.
     requests: AtomicU64,
@@ -100,13 +99,6 @@ pub(crate) struct Behind {
     fences: u64,
 }
 
-/// A thread that is inserting a record.
-#[derive(Debug)]
-pub(crate) struct Writing<'a> {
-    /// Without a cell, the thread fences each record.
-    cell: Option<&'a Cell>,
-}
-
 impl Passive {
     /// Creates the cells if the threads fence their own records: in a database's `only` log, or in
     /// several logs that share commit rounds.
@@ -116,18 +108,9 @@ impl Passive {
         is_passive.then(|| Arc::new(Self::new(MAX_THREADS, nvm.drain)))
     }
 
-    /// Creates cells for `threads` threads over the lifetime of the log; threads that come later
-    /// fence each record.
+    /// Creates cells for `threads` threads of the log's lifetime; later threads fence each record.
     pub(crate) fn new(threads: usize, drain_by: DrainBy) -> Self {
-        let cell = || Cell {
-            dgsn: AtomicU64::new(0),
-            work: AtomicU64::new(0),
-            drained_work: AtomicU64::new(NEVER),
-            fences: AtomicU64::new(0),
-            logs: AtomicU64::new(0),
-            requests: AtomicU64::new(0),
-            requested: AtomicU64::new(0),
-        };
+        let cell = || Cell { drained_work: AtomicU64::new(NEVER), ..Cell::default() };
         Self {
             places: (0..(2 * threads).next_power_of_two()).map(|_| Place::default()).collect(),
             cells: (0..threads).map(|_| CachePadded::new(cell())).collect(),
@@ -140,8 +123,7 @@ impl Passive {
         }
     }
 
-    /// Returns how often all processors were drained, how many signals that took, and how often a
-    /// thread fenced.
+    /// Returns the number of drainings of all processors, of signals for them, and of fences.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let fences = self.cells().iter().map(|cell| cell.fences.load(Ordering::Relaxed)).sum();
         (self.drains.load(Ordering::Relaxed), self.signals.load(Ordering::Relaxed), fences)
@@ -160,13 +142,12 @@ impl Passive {
     // ----- the owner of a cell -----
 
     /// Marks the calling thread as dirty before it streams the record of `gsn` to the ring of this
-    /// log. The thread releases the record afterwards.
+    /// log. Returns its cell; without a cell, the thread fences each record.
     #[inline]
-    pub(crate) fn begin(&self, gsn: Gsn, log: LogId) -> Writing<'_> {
+    pub(crate) fn begin(&self, gsn: Gsn, log: LogId) -> Option<&Cell> {
         let cell = self.cell(true);
         if let Some(cell) = cell {
-            // Only this thread writes these fields. A thread that finds the record released finds
-            // them, too.
+            // Only this thread writes these. Threads that find the record released find them, too.
             cell.work.store(cell.work.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             cell.logs.store(cell.logs.load(Ordering::Relaxed) | 1 << log.get(), Ordering::Relaxed);
             let dgsn = cell.dgsn.load(Ordering::Relaxed);
@@ -174,21 +155,20 @@ impl Passive {
                 cell.dgsn.store(gsn.get() | DIRTY, Ordering::Relaxed);
             }
         }
-        Writing { cell }
+        cell
     }
 
-    /// Ends the writing of a record that has been streamed.
+    /// Ends the writing of a record that has been streamed, with the result of [`Passive::begin`].
     #[inline]
-    pub(crate) fn end(&self, writing: Writing<'_>, region: &Region) {
-        match writing.cell {
+    pub(crate) fn end(&self, cell: Option<&Cell>, region: &Region) {
+        match cell {
             // Release: the record has been streamed before this store.
             Some(cell) => cell.work.store(cell.work.load(Ordering::Relaxed) + 1, Ordering::Release),
             None => region.fence(),
         }
     }
 
-    /// Makes the calling thread's records durable. `region` returns the memory of the ring of a
-    /// log.
+    /// Makes the calling thread's records durable. `region` returns the ring's memory of a log.
     pub(crate) fn fence<'r>(&self, region: impl Fn(LogId) -> &'r Region) {
         let Some(cell) = self.cell(false) else { return };
         let dgsn = cell.dgsn.load(Ordering::Relaxed);
@@ -199,8 +179,7 @@ impl Passive {
                 logs &= logs - 1;
             }
             cell.logs.store(0, Ordering::Relaxed);
-            // Release: the fence comes before this store. A thread that finds a later record
-            // released finds this count, too.
+            // Release: after the fence. Threads that find a later record released find this, too.
             cell.fences.store(cell.fences.load(Ordering::Relaxed) + 1, Ordering::Release);
             cell.dgsn.store(dgsn & !DIRTY, Ordering::Release);
         }
@@ -227,11 +206,9 @@ impl Passive {
     #[inline]
     fn cell(&self, wanted: bool) -> Option<&Cell> {
         let owner = thread::id().wrapping_add(1);
-        let place = self.place_of(owner).find(|place| {
-            let found = place.owner.load(Ordering::Acquire);
-            found == owner || found == 0
-        })?;
-        if place.owner.load(Ordering::Acquire) == owner {
+        let mut places = self.place_of(owner).map(|place| (place, place.owner.load(Ordering::Acquire)));
+        let (place, found) = places.find(|&(_, found)| found == owner || found == 0)?;
+        if found == owner {
             return Some(&self.cells[place.cell.load(Ordering::Relaxed)]);
         }
         if wanted { self.register(owner) } else { None }
@@ -259,16 +236,14 @@ impl Passive {
 
     // ----- other threads -----
 
-    /// Returns the position below which everything is durable, given what was `released` before the
-    /// call, in a database's only log.
+    /// Returns up to where a database's only log is durable, given what was `released` before.
     pub(crate) fn bound(&self, released: Lsn) -> Lsn {
         let dirty = self.cells().iter().filter_map(|cell| cell.dirty_from());
         let bound = dirty.map(Gsn::get).min().filter(|_| !planted!(OwnFenceOnly));
         Lsn::new(bound.map_or(released.get(), |bound| bound.min(released.get())))
     }
 
-    /// Returns the threads that may have a record that was released before the call and is not
-    /// durable, in any log.
+    /// Returns the threads that may have a record, in any log, that is released but not durable.
     pub(crate) fn behind(&self) -> Vec<Behind> {
         let behind = |(cell, its): (usize, &CachePadded<Cell>)| {
             let is_other = || its.logs.load(Ordering::Relaxed) & 1 == 0;
@@ -327,12 +302,10 @@ impl Passive {
 }
 
 impl Cell {
-    /// Returns the GSN below which all of the thread's records are durable, or `None` if all of
-    /// them are.
+    /// Returns the GSN below which the thread's records are durable, or `None` if all are.
     #[inline]
     fn dirty_from(&self) -> Option<Gsn> {
-        // `dgsn` is read before `work`: the `work` of a thread that has begun to insert since is
-        // odd, or differs.
+        // `dgsn` before `work`: if the thread has begun to insert since, `work` is odd or differs.
         let dgsn = self.dgsn.load(Ordering::Acquire);
         let is_drained = || self.work.load(Ordering::Acquire) == self.drained_work.load(Ordering::Acquire);
         (dgsn & DIRTY != 0 && !is_drained()).then_some(Gsn::new(dgsn & !DIRTY))
@@ -349,8 +322,7 @@ pub(crate) struct Stalled {
 }
 
 impl Stalled {
-    /// Returns whether nothing has been hardened for long although there are records to harden.
-    /// Only the daemon calls this.
+    /// Returns, for the daemon, whether nothing has been hardened for long although it could be.
     pub(crate) fn look(&self, hardened: Lsn, released: Lsn) -> bool {
         let now = Instant::now().nanos();
         let (at, since) = (self.at.load(Ordering::Relaxed), self.since.load(Ordering::Relaxed));

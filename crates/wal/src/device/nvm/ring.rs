@@ -1,12 +1,10 @@
-//! The log device `nvm`: the log buffer in persistent memory, so that a commit needs no system
-//! call.
+//! The log device `nvm`: the log buffer in persistent memory; a commit needs no system call.
 //!
 //! A record is hardened when it and all records before it lie in the ring, durably. With durable
 //! caches, the inserting thread makes its record durable before it releases the record, so the
 //! released part of the log *is* the hardened part. With volatile caches that would cost a barrier
-//! for each record; the protocol in [`crate::device::nvm::passive`] needs one for each commit.
-//! Large sequential writes bring the ring to the segments when it fills up (*de-staging*), and its
-//! space is then reused.
+//! for each record; the protocol in [`crate::device::nvm::passive`] needs one for each commit. When
+//! the ring fills up, large sequential writes bring it to the segments (*de-staging*).
 //!
 //! ```text
 //! page 0, the header:
@@ -24,20 +22,17 @@
 //! page 1 and following: the ring. The byte of an LSN lies at `lsn mod ring_bytes`
 //! ```
 //!
-//! Numbers are little-endian. The four words from offset 128 on change independently, each
-//! atomically.
+//! Numbers are little-endian. The words from offset 128 on change independently, each atomically.
 //!
 //! A log may *stay* in its ring ([`crate::NvmOptions::stays`]). Recycling then moves the de-staged
 //! position, so the segments hold nothing of the log, and `begin` says where it begins.
 //!
 //! # The ring belongs to the log
 //! While the ring is in use, it may hold the only copy of hardened records. So the headers of the
-//! segments name it, and the log does not open without it; and a ring in use is not given to
-//! another log. When the log is closed in order, everything is de-staged and both the log and the
-//! ring are free.
+//! segments name it, the log does not open without it, and no other log gets it. When the log is
+//! closed in order, everything is de-staged and both the log and the ring are free.
 //!
-//! A region without a header is taken only if all of it is zero, because anything else may be
-//! another program's data.
+//! A region without a header is taken only if it is all zero: it may be another program's data.
 //!
 //! # Recovery
 //! In the ring, the log continues from the de-staged position to the first position that holds no
@@ -82,15 +77,17 @@ pub(crate) const fn region_bytes(ring_bytes: usize) -> u64 {
 /// A ring in persistent memory.
 #[derive(Debug)]
 pub(crate) struct NvmRing {
-    region: Arc<Region>,
-    ring_bytes: u64,
-    streams: bool,
+    pub(crate) region: Arc<Region>,
+    pub(crate) ring_bytes: u64,
+    /// Whether records are built elsewhere and copied by [`NvmRing::put`], past the caches.
+    pub(crate) streams: bool,
+    /// Whether the log is to stay in the ring.
+    pub(crate) stays: bool,
     drain: DrainBy,
     /// The generation of the log's owner when the ring was opened.
     generation: u64,
 }
 
-/// The state of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Blank,
@@ -101,19 +98,16 @@ enum State {
 /// The state found in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
-    /// The number of the ring.
     pub(crate) number: u64,
-    /// The part of the log that the ring holds, from the de-staged position to the end, if anything
-    /// has to be de-staged.
+    /// The part of the log from the de-staged position to the end, if anything is to be de-staged.
     pub(crate) tail: Option<(Lsn, Lsn)>,
 }
 
 impl NvmRing {
-    /// Refuses memory behind volatile caches where processors cannot be drained: a straggler would
-    /// be waited for for ever.
+    /// Refuses volatile caches if processors cannot be drained: a straggler would block the log.
     pub(crate) fn check_drain(options: &NvmOptions) -> Result<()> {
-        let is_real = !matches!(options.source, Source::Simulated(_));
-        if !is_real || options.domain == Domain::DurableCache || can_drain(options.drain) {
+        let is_simulated = matches!(options.source, Source::Simulated(_));
+        if is_simulated || options.domain == Domain::DurableCache || can_drain(options.drain) {
             return Ok(());
         }
         let reason = match options.drain {
@@ -140,8 +134,14 @@ impl NvmRing {
                 timing: options.timing,
             },
         )?;
-        let streams = options.domain == Domain::VolatileCache;
-        Ok(Self { region: Arc::new(region), ring_bytes: ring_bytes as u64, streams, drain: options.drain, generation })
+        Ok(Self {
+            region: Arc::new(region),
+            ring_bytes: ring_bytes as u64,
+            streams: options.domain == Domain::VolatileCache,
+            stays: options.stays,
+            drain: options.drain,
+            generation,
+        })
     }
 
     /// Returns the ring as the buffer of the log.
@@ -149,17 +149,6 @@ impl NvmRing {
         Ring::in_region(Arc::clone(&self.region), RING, self.ring_bytes as usize)
     }
 
-    /// Returns the size of the ring in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.ring_bytes
-    }
-
-    /// Returns a warning if the contents of the ring do not survive a power cut.
-    pub(crate) fn shortfall(&self) -> Option<String> {
-        self.region.shortfall()
-    }
-
-    /// Returns the error that refuses the ring for this reason.
     pub(crate) fn refuse(&self, reason: String) -> WalError {
         WalError::WrongRing { location: self.region.location().to_owned(), reason }
     }
@@ -170,22 +159,11 @@ impl NvmRing {
 
     // ----- while the log is open -----
 
-    /// Returns whether records are built elsewhere and copied by [`NvmRing::put`], past the caches.
-    #[inline]
-    pub(crate) fn streams(&self) -> bool {
-        self.streams
-    }
-
     /// Streams a record to its position in the ring. The record is durable after a fence of this
     /// thread, or when all processors have been drained.
     #[inline]
     pub(crate) fn put(&self, lsn: Lsn, record: &[u8]) {
         self.region.stream(self.at(lsn), &[record]);
-    }
-
-    /// Returns the memory region of the ring.
-    pub(crate) fn region(&self) -> &Region {
-        &self.region
     }
 
     /// Makes a record of `len` bytes durable that has been stored at its position in the ring.
@@ -196,54 +174,47 @@ impl NvmRing {
         }
     }
 
+    fn word(&self, at: u64) -> u64 {
+        u64::from_le(self.region.read_word(at))
+    }
+
+    /// Changes a word of the header, durably.
+    fn set_word(&self, at: u64, value: u64) {
+        self.region.store_word(at, value.to_le());
+        self.region.persist(at, 8);
+    }
+
     /// Records, durably, that the segments hold the log below `lsn`.
     pub(crate) fn set_destaged(&self, lsn: Lsn) {
-        self.region.store_word(DESTAGED, lsn.get().to_le());
-        self.region.persist(DESTAGED, 8);
+        self.set_word(DESTAGED, lsn.get());
     }
 
-    /// Records, durably, that the log begins at `lsn`, and that the segments need not hold it
-    /// below.
+    /// Records, durably, that the log begins at `lsn`: the segments need hold nothing below.
     pub(crate) fn forget_below(&self, lsn: Lsn) {
-        self.set_begin(lsn);
+        self.set_word(BEGIN, lsn.get());
         self.set_destaged(lsn);
-    }
-
-    fn set_begin(&self, lsn: Lsn) {
-        self.region.store_word(BEGIN, lsn.get().to_le());
-        self.region.persist(BEGIN, 8);
     }
 
     /// Returns the position below which the segments may lack records of the log.
     pub(crate) fn begin(&self) -> Lsn {
-        Lsn::new(u64::from_le(self.region.read_word(BEGIN)))
+        Lsn::new(self.word(BEGIN))
     }
 
     /// Marks the ring as clean: everything has been de-staged, and nothing more will be inserted.
     pub(crate) fn set_clean(&self) {
-        self.set_state(State::Clean);
+        self.set_word(STATE, State::Clean as u64);
     }
 
     /// Assigns the ring to this generation, durably.
     pub(crate) fn set_generation(&self, generation: u64) {
-        self.region.store_word(GENERATION, generation.to_le());
-        self.region.persist(GENERATION, 8);
+        self.set_word(GENERATION, generation);
     }
 
     /// Returns whether the ring belongs to the current generation or to the next one. A ring of an
     /// older generation was restored from a copy and lacks the records that were hardened since.
     fn is_of_generation(&self) -> bool {
-        let (found, named) = (self.found_generation(), self.generation);
+        let (found, named) = (self.word(GENERATION), self.generation);
         named == 0 || found == named || found == named.saturating_add(1) || planted!(GenerationIgnored)
-    }
-
-    fn found_generation(&self) -> u64 {
-        u64::from_le(self.region.read_word(GENERATION))
-    }
-
-    fn set_state(&self, state: State) {
-        self.region.store_word(STATE, (state as u64).to_le());
-        self.region.persist(STATE, 8);
     }
 
     // ----- when it is opened -----
@@ -272,7 +243,7 @@ impl NvmRing {
                 missing(format!("this one has number {:016x}", header.number))
             }
             (_, true) if expected != 0 && !self.is_of_generation() => {
-                let (found, named) = (self.found_generation(), self.generation);
+                let (found, named) = (self.word(GENERATION), self.generation);
                 let older = if found < named { "the ring" } else { "the database" };
                 Err(self.refuse(format!(
                     "the ring has generation {found}, but the database has generation {named}: {older} is an older \
@@ -294,24 +265,20 @@ impl NvmRing {
         }
     }
 
-    /// Makes the part of the log found in `[from, to)` durable. It is readable. But if the process
-    /// has ended and the power has not failed, it may be in a cache, or have been streamed and not
-    /// fenced.
+    /// Makes the part of the log found in `[from, to)` durable. If only the process has ended, it
+    /// may be in a cache, or have been streamed and not fenced.
     pub(crate) fn make_durable(&self, from: Lsn, to: Lsn) {
-        // It makes no difference whether processors can be drained: a process that has ended runs
-        // on none of them.
+        // The result does not matter: a process that has ended runs on no processor.
         let _: Drained = drain_processors([&*self.region], self.drain);
         self.region.persist(self.at(from), (to.get() - from.get()) as usize);
     }
 
-    /// Assigns the ring to the log of `identity`. That log ends at `end`, and the segments hold it
-    /// up to there. `block` is the part of the log's last block before the end. `found` is the
-    /// state found in the ring.
+    /// Assigns the ring, in the state `found`, to the log of `identity`. The segments hold that log
+    /// up to its `end`. `block` is the part of the log's last block before the end.
     pub(crate) fn take(&self, identity: &Identity, found: &Found, end: Lsn, block: &[u8]) {
         let kept = end.get() - block.len() as u64;
         self.claim();
-        // The contents from the de-staged position on are erased only after that position has
-        // moved.
+        // The contents from the de-staged position on are erased only after it has moved.
         let held = found.tail.map_or(kept, |(from, _)| from.get() / RING * RING);
         self.erase(end.get(), held + self.ring_bytes);
         if !block.is_empty() {
@@ -322,32 +289,30 @@ impl NvmRing {
         self.set_destaged(end);
         if found.tail.is_none() {
             // An earlier use of the ring, perhaps by another log, has left it.
-            self.set_begin(Lsn::ZERO);
+            self.set_word(BEGIN, 0);
         }
         self.erase((held + self.ring_bytes).max(end.get()), kept + self.ring_bytes);
-        let number = found.number;
         let mut fixed = [0; FIXED];
         fixed[..8].copy_from_slice(&MAGIC);
         fixed[8..12].copy_from_slice(&VERSION.to_le_bytes());
         fixed[16..32].copy_from_slice(&identity.database);
         fixed[32..34].copy_from_slice(&identity.log.get().to_le_bytes());
-        fixed[40..48].copy_from_slice(&number.to_le_bytes());
+        fixed[40..48].copy_from_slice(&found.number.to_le_bytes());
         fixed[48..56].copy_from_slice(&self.ring_bytes.to_le_bytes());
         let crc = crc32c(&fixed);
         fixed[12..16].copy_from_slice(&crc.to_le_bytes());
-        let mut found = [0; FIXED];
-        self.region.read(0, &mut found);
-        if found != fixed {
+        let mut present = [0; FIXED];
+        self.region.read(0, &mut present);
+        if present != fixed {
             // While the header changes, it is not the header of a ring.
-            self.set_state(State::Blank);
+            self.set_word(STATE, State::Blank as u64);
             self.region.store(0, &[&fixed]);
             self.region.persist(0, FIXED);
         }
-        self.set_state(State::InUse);
+        self.set_word(STATE, State::InUse as u64);
     }
 
-    /// Marks a blank region as a ring, durably, before anything else is written into it: from then
-    /// on it is not blank.
+    /// Marks a blank region as a ring, durably, before anything else makes it not blank.
     fn claim(&self) {
         let mut magic = [0; 8];
         self.region.read(0, &mut magic);
@@ -360,11 +325,9 @@ impl NvmRing {
     /// Overwrites `[from, to)` with zeros, durably.
     fn erase(&self, from: u64, to: u64) {
         static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
-        let mut at = from;
-        while at < to {
+        for at in (from..to).step_by(ZEROS.len()) {
             let len = (to - at).min(ZEROS.len() as u64);
             self.region.stream(self.at(Lsn::new(at)), &[&ZEROS[..len as usize]]);
-            at += len;
         }
         self.region.fence();
     }
@@ -372,42 +335,34 @@ impl NvmRing {
     fn header(&self) -> Result<Option<RingHeader>> {
         let mut fixed = [0; FIXED];
         self.region.read(0, &mut fixed);
-        let state = match u64::from_le(self.region.read_word(STATE)) {
-            0 => State::Blank,
-            1 => State::InUse,
-            2 => State::Clean,
-            _ => return Err(self.refuse(not_a_ring())),
-        };
-        if state == State::Blank && (fixed[..8] == MAGIC || self.is_blank()) {
+        let has_magic = fixed[..8] == MAGIC;
+        let state = match self.word(STATE) {
             // Or the power failed while the ring was being taken.
-            return Ok(None);
-        }
-        if state == State::Blank || fixed[..8] != MAGIC {
-            return Err(self.refuse(not_a_ring()));
-        }
-        let u64_at = |at: usize| {
-            let mut field = [0; 8];
-            field.copy_from_slice(&fixed[at..at + 8]);
-            u64::from_le_bytes(field)
+            0 if has_magic || self.is_blank() => return Ok(None),
+            1 if has_magic => State::InUse,
+            2 if has_magic => State::Clean,
+            _ => {
+                let reason = "it is neither blank nor a ring of a log; name another file or device, or fill this one \
+                              with zeros if its contents are not needed";
+                return Err(self.refuse(reason.to_owned()));
+            }
         };
+        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| fixed[at + byte]));
         let (version, crc) = (u64_at(8) as u32, (u64_at(8) >> 32) as u32);
         if version != VERSION {
             return Err(WalError::WrongVersion { found: version, supported: VERSION });
         }
         let mut unsealed = fixed;
         unsealed[12..16].fill(0);
-        let destaged = u64::from_le(self.region.read_word(DESTAGED));
+        let destaged = self.word(DESTAGED);
         if crc32c(&unsealed) != crc || destaged < RING || !destaged.is_multiple_of(8) || destaged >> 62 != 0 {
             return Err(self.refuse("its header is damaged".to_owned()));
         }
-        let mut database = [0; 16];
-        database.copy_from_slice(&fixed[16..32]);
-        let (number, ring_bytes) = (u64_at(40), u64_at(48));
         Ok(Some(RingHeader {
-            database,
+            database: std::array::from_fn(|byte| fixed[16 + byte]),
             log: u64_at(32) as u16,
-            number,
-            ring_bytes,
+            number: u64_at(40),
+            ring_bytes: u64_at(48),
             state,
             destaged: Lsn::new(destaged),
         }))
@@ -429,14 +384,12 @@ impl NvmRing {
         while let Some(record) = self.record_at(identity, end, limit) {
             end = record.end;
         }
-        let mut at = end.get() + 8;
-        while at < limit {
+        for at in (end.get() + 8..limit).step_by(8) {
             let durable_before = self.record_at(identity, Lsn::new(at), limit).and_then(|record| record.durable_before);
             if durable_before.is_some_and(|durable| durable > end) {
                 let reason = format!("hardened records are missing: the log ends at {end}, but continues at {at}");
                 return Err(self.refuse(reason));
             }
-            at += 8;
         }
         Ok(end)
     }
@@ -463,12 +416,6 @@ struct RingHeader {
     ring_bytes: u64,
     state: State,
     destaged: Lsn,
-}
-
-fn not_a_ring() -> String {
-    "it is neither blank nor a ring of a log; name another file or device, or fill this one with zeros if its contents \
-     are not needed"
-        .to_owned()
 }
 
 /// Returns a number for a new ring. The number only has to differ from others.

@@ -178,10 +178,10 @@ fn a_backlog_is_stated_or_rounded_up() {
     let (layout, identity) = layouts()[0];
     let lsn = Lsn::new(1 << 50);
     for blocks in [0, 1, 15, 16, 17, 33, 100, 1000, 40_000, 1 << 20, 15 << 24] {
-        let fields = Decoded::from(&sealed(layout, &identity, b"", lsn), &identity, lsn).unwrap().fields;
+        let (_, fields, _) = header::decode(&sealed(layout, &identity, b"", lsn), &identity, lsn).unwrap();
         let mut header = [0; LEAST_HEADER_BYTES];
         layout.encode(&mut header, &fields, lsn, Lsn::new(lsn.get() - 4096 * blocks));
-        let stated = Decoded::from(&header, &identity, lsn).unwrap().durable_before;
+        let (_, _, stated) = header::decode(&header, &identity, lsn).unwrap();
         let stated = stated.map(|before| (lsn.get() - before.get()) / 4096).unwrap();
         assert!((blocks..=blocks + blocks / 8).contains(&stated), "{blocks}: {stated}");
     }

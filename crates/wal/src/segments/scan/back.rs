@@ -1,10 +1,10 @@
 //! Reads single records, each of which is before the one read last: the order in which a
 //! transaction's records name each other.
 //!
-//! Reading each record by itself would cost one operation of the device for each. So this reads a
-//! window that *ends* behind the record, and the records before it are most likely in it. A window
-//! is small at first and doubles as long as the next record is near the previous window; where
-//! records are far apart, only their own blocks are read.
+//! Reading each record by itself would cost one operation of the device. So this reads a window
+//! that *ends* behind the record and most likely contains those before it. A window is small at
+//! first and doubles as long as the next record is near the previous window; where records are far
+//! apart, only their own blocks are read.
 
 use duramen_io::AlignedBuf;
 use duramen_sync::Arc;
@@ -31,7 +31,6 @@ const LEAST_OF_SEVERAL: u64 = 64 << 10;
 pub(crate) struct BackScanner {
     /// Its window is placed by this reader.
     scanner: Scanner,
-    /// Bytes of the present window.
     size: u64,
     most: u64,
 }
@@ -47,42 +46,28 @@ impl BackScanner {
     /// Returns whether the beginning of the record at `lsn` is in the window.
     pub(crate) fn has(&self, lsn: Lsn) -> bool {
         let is_below = matches!(self.scanner.end, End::Hardened(end) if lsn.get() < end);
-        is_below && lsn.get() >= self.scanner.window_start && self.has_up_to(lsn.get() + LEAST_HEADER_BYTES as u64)
+        is_below && self.scanner.covers(lsn.get(), lsn.get() + LEAST_HEADER_BYTES as u64)
     }
 
-    fn has_up_to(&self, end: u64) -> bool {
-        end <= self.scanner.window_start + self.scanner.window_len as u64
-    }
-
-    /// Reads the record at `lsn`, in a log that starts at `start` and is hardened up to `durable`,
-    /// in the segments too. Returns `None` at the end of the log.
+    /// Reads the record at `lsn` in a log whose segments are hardened from `start` to `durable`.
+    /// Returns `None` at the end of the log.
     pub(crate) fn read(&mut self, lsn: Lsn, start: Lsn, durable: Lsn) -> Result<Option<RecordRef<'_>>> {
-        let has_it = self.has(lsn);
         self.scanner.position = lsn.get();
-        // Bytes of a window behind the end that was hardened when it was read are not trustworthy:
-        // `has` compares with that end.
-        if !has_it {
+        // `has` rejects bytes behind the end that was hardened when the window was read.
+        if !self.has(lsn) {
             self.scanner.end = End::Hardened(durable.get());
-            self.size = next_size(lsn.get(), self.window(), self.size, self.most);
+            let before = (self.scanner.window_len > 0).then_some(self.scanner.window_start);
+            self.size = next_size(lsn.get(), before, self.size, self.most);
             self.read_window(lsn.get() + BLOCK, start, durable)?;
         }
-        if let Some(end) = self.record_end()
-            && !self.has_up_to(end)
+        let header = self.scanner.at(LEAST_HEADER_BYTES).and_then(Header::at);
+        if let Some(end) = header.and_then(|header| Some(lsn.get() + header.length()? as u64))
+            && !self.scanner.covers(lsn.get(), end)
             && end <= durable.get()
         {
             self.read_window(end, start, durable)?;
         }
         self.scanner.next()
-    }
-
-    fn window(&self) -> Option<u64> {
-        (self.scanner.window_len > 0).then_some(self.scanner.window_start)
-    }
-
-    /// Returns where the record at the position ends, if it is one.
-    fn record_end(&self) -> Option<u64> {
-        let length = self.scanner.at(LEAST_HEADER_BYTES).and_then(Header::at)?.length()?;
-        Some(self.scanner.position + length as u64)
     }
 
     /// Reads a window that contains the position and ends at `end`, or where the log does.
@@ -91,19 +76,14 @@ impl BackScanner {
         let end = end.min(durable.get()).next_multiple_of(BLOCK);
         let from = end.saturating_sub(self.size).max(start.get()).min(scanner.position) / BLOCK * BLOCK;
         let len = (end - from) as usize;
-        // Invalid while it is being read.
-        scanner.window_len = 0;
         if scanner.buffer.len() < len {
             scanner.buffer = AlignedBuf::zeroed(len);
         }
-        scanner.window_len = scanner.files.read(from, &mut scanner.buffer[..len])?;
-        (scanner.window_at, scanner.window_start) = (0, from);
-        Ok(())
+        scanner.load(from, len)
     }
 }
 
-/// Returns how many bytes to read for a record at `lsn`, after a window of `size` bytes that begins
-/// at `before`.
+/// Returns the bytes to read for `lsn`, after a window of `size` bytes that begins at `before`.
 fn next_size(lsn: u64, before: Option<u64>, size: u64, most: u64) -> u64 {
     let is_near = before.is_some_and(|before| lsn < before && before - lsn <= most / 4);
     if is_near { (2 * size).min(most) } else { LEAST }

@@ -47,7 +47,7 @@ fn log(disk: &SimDisk, records: u64, length: Length) -> Log {
 }
 
 fn scanner(wal: &Log, blocks: u64, is_open: bool) -> Scanner {
-    let whole = wal.scan_one(LogId::ZERO, Lsn::ZERO);
+    let whole = wal.scan(LogId::ZERO, Lsn::ZERO);
     let end = if is_open { whole.end } else { End::FirstInvalid };
     Scanner::new(Arc::clone(&whole.files), whole.position(), end, (blocks * BLOCK) as usize, HEADROOM)
 }

@@ -3,32 +3,28 @@
 //! round reads the state of all logs:
 //!
 //! 1. The thread that begins the round fences the sync record.
-//! 2. The round waits until each log is released up to its tail. It then waits until every thread
-//!    that is dirty at that moment has fenced ([`crate::device::nvm::passive`]). The round does not
-//!    check a thread again once it has found the thread clean, because the later records of that
-//!    thread lie behind the tails. Idle threads are clean. (The paper uses the least GSN that all
-//!    threads have reached. Here recovery needs every record before the tails, including records
-//!    with higher GSNs than the sync record.)
+//! 2. The round waits until each log is released up to its tail, and then until every thread that
+//!    is dirty at that moment has fenced ([`crate::device::nvm::passive`]). It does not check a
+//!    thread again that it has found clean: later records of that thread lie behind the tails. Idle
+//!    threads are clean. (The paper uses the least GSN that all threads have reached. Here recovery
+//!    needs every record before the tails, even those with higher GSNs than the sync record.)
 //!
 //! Behind durable caches, records are durable when they are released, and no thread is ever dirty.
 //!
-//! A commit only moves the clocks, and a round needs no thread to be woken. A thread that checks
-//! whether its commit is hardened also advances the round, unless another thread is advancing it or
-//! the last check is too recent. The *daemon* sleeps while committers advance rounds. It advances
-//! them itself when no committer does, because all waiters are parked threads, tasks or functions
-//! to be called.
+//! A commit only moves the clocks, and a round wakes no thread. A thread that checks whether its
+//! commit is hardened also advances the round, unless another thread does or the last check is too
+//! recent. The *daemon* sleeps while committers advance rounds, and advances them itself when all
+//! waiters are parked threads, tasks or functions to be called.
 //!
 //! # Stragglers
-//! Threads fence when they commit, when they roll back, and before they wait for anything other
-//! than the log. A thread that has not fenced when a round has lasted for [`DRAIN_AFTER`] is a
-//! straggler. The round then drains all processors, for all logs at once, and ends. A drained
-//! straggler no longer counts as dirty until it inserts again.
+//! Threads fence when they commit or roll back, and before they wait for anything but the log. Once
+//! a round has waited [`DRAIN_AFTER`] for a straggler to fence, it drains all processors, for all
+//! logs at once, and ends. A drained straggler does not count as dirty until it inserts again.
 //!
 //! # Locks
-//! The thread that advances a round holds the lock of `rounds`, and acquires it while holding no
-//! other lock of the log. Inserting the sync record may wait for space in the ring of its log; the
-//! daemon of that log frees space without the lock of `rounds`. Under `waiters` only the notifier's
-//! list is taken.
+//! The thread that advances a round holds the lock of `rounds`, acquired while it holds no other
+//! lock of the log. Inserting the sync record may wait for space in the ring of its log, which the
+//! daemon of that log frees without that lock. Under `waiters` only the notifier's list is taken.
 
 use std::time::Duration;
 
@@ -45,17 +41,17 @@ use crate::buffer::epochs::EpochEnd;
 use crate::buffer::positions::Hardening;
 use crate::device::nvm::passive::{Behind, Passive};
 use crate::error::Result;
+use crate::group_commit::requests::Ask;
 use crate::group_commit::wake::{Waiters, Wake};
 use crate::group_commit::work_signal::WorkSignal;
-use crate::several::commit_rounds::RoundState;
+use crate::several::commit_rounds::{HardenBy, RoundState};
 use crate::stats::WalStats;
 use crate::wake_event::WakeEvent;
 
 /// A round that has lasted this long waits for a straggler. Most transactions commit in less time.
 const DRAIN_AFTER: Duration = Duration::from_micros(500);
 
-/// Minimum time between two checks of a round, across all threads: each check takes cache lines
-/// from the threads that insert.
+/// Minimum time between checks of a round by any thread: each takes cache lines from inserters.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(5);
 
 /// Minimum time between the last check and a round of a thread's own.
@@ -81,7 +77,6 @@ pub(super) struct FencedRounds {
     requested: CachePadded<AtomicU64>,
     /// Whether the daemon will find new work without being woken.
     signal: WorkSignal,
-    /// Wakes the daemon.
     event: WakeEvent,
 }
 
@@ -100,8 +95,7 @@ pub(crate) struct CommitRound {
     tails: Vec<Lsn>,
     /// Logs that were not released up to their tails at the last check.
     unreleased: Vec<usize>,
-    /// Set once all logs are released: the time when that was found, and the threads that were
-    /// behind at the last check.
+    /// Once all logs are found released: the time of that, and the threads that are still behind.
     behind: Option<(Instant, Vec<Behind>)>,
 }
 
@@ -111,8 +105,7 @@ impl CommitRound {
         Self { gsn, tails, unreleased: (0..logs).collect(), behind: None }
     }
 
-    /// Returns whether every log is released up to its tail. `released` returns the released
-    /// position of a log.
+    /// Returns whether every log is `released` up to its tail.
     pub(crate) fn is_released(&mut self, released: impl Fn(usize) -> Lsn) -> bool {
         self.unreleased.retain(|log| released(*log) < self.tails[*log]);
         self.unreleased.is_empty()
@@ -132,7 +125,6 @@ impl CommitRound {
 }
 
 impl FencedRounds {
-    /// Creates the rounds of logs that share `passive`.
     pub(super) fn new(state: Arc<RoundState>, passive: Arc<Passive>) -> Self {
         Self {
             state,
@@ -144,53 +136,6 @@ impl FencedRounds {
             signal: WorkSignal::default(),
             event: WakeEvent::new(),
         }
-    }
-
-    /// Returns whether the calling thread may have a round of its own: if that needs no fences of
-    /// other threads, because records are durable when they are released, and no round has been
-    /// checked just now.
-    pub(super) fn is_quiet(&self) -> bool {
-        let now = Instant::now();
-        let is_quiet = self.state.logs.space(0).hardening() == Hardening::Released
-            && now.after(BETWEEN_LOOKS - BEFORE_ALONE).nanos() >= self.next_look.load(Ordering::Relaxed);
-        if is_quiet {
-            self.next_look.store(now.after(BETWEEN_LOOKS).nanos(), Ordering::Relaxed);
-        }
-        is_quiet
-    }
-
-    /// Ends all waiting.
-    pub(super) fn stop(&self) {
-        self.end();
-        self.event.stop();
-    }
-
-    /// Waits for the thread that is advancing a round. It may still pass tasks and functions to the
-    /// first log, which exists while the rounds are being stopped.
-    pub(super) fn await_present(&self) {
-        drop(self.rounds.lock());
-    }
-
-    pub(super) fn count(&self, sum: &mut WalStats) {
-        (sum.drains, sum.drain_signals, sum.fences) = self.passive.counts();
-        sum.waits_for_logs = self.passive.requests();
-    }
-
-    // ----- the committer's side -----
-
-    /// Makes the calling thread's records durable.
-    #[inline]
-    pub(super) fn fence(&self) {
-        self.passive.fence(|log| self.region(log));
-    }
-
-    /// Requests that everything up to `gsn` be hardened, and fences the calling thread's records.
-    pub(super) fn request(&self, gsn: Gsn) {
-        self.fence();
-        if !self.passive.request(gsn) {
-            self.requested.fetch_max(gsn.get(), Ordering::AcqRel);
-        }
-        self.see_to_daemon();
     }
 
     /// Wakes the daemon if it would miss the work that the caller has just published.
@@ -205,52 +150,41 @@ impl FencedRounds {
         region.expect("logs that share commit rounds have rings")
     }
 
-    fn regions(&self) -> impl Iterator<Item = &Region> {
-        (0..self.state.logs.all().len()).map(|log| self.region(LogId::new(log as u16)))
-    }
-
-    // ----- rounds -----
-
-    fn look_if_due(&self, wanted: Gsn) {
-        let now = Instant::now();
-        if now.nanos() < self.next_look.load(Ordering::Relaxed) {
-            return;
-        }
-        if let Some(mut rounds) = self.rounds.try_lock() {
-            let _log = cost::scope(Category::Log);
-            self.look(&mut rounds, wanted);
-            self.next_look.store(Instant::now().after(BETWEEN_LOOKS).nanos(), Ordering::Relaxed);
-        }
-    }
-
     /// Advances the present round, or begins one if `wanted` is not hardened yet.
     fn look(&self, rounds: &mut Rounds, wanted: Gsn) {
         rounds.looks += 1;
         if self.state.logs.all().iter().any(|log| log.space.has_failed()) {
             return self.end();
         }
-        if rounds.present.is_none() {
-            if self.state.complete.get() >= wanted {
-                return;
-            }
-            match self.begin() {
-                Ok(round) => rounds.present = Some(round),
+        let mut round = match rounds.present.take() {
+            Some(round) => round,
+            None if self.state.complete.get() >= wanted => return,
+            None => match self.begin() {
+                Ok(round) => round,
                 Err(error) => {
                     self.state.fail(error);
                     return self.end();
                 }
-            }
-        }
-        let Some(round) = &mut rounds.present else { return };
+            },
+        };
         let released = |log: usize| {
             let shared = &self.state.logs.all()[log];
             shared.insertion.collect(&shared.space);
             // A log that has failed holds nothing to harden.
             shared.space.released_in_order().unwrap_or(Lsn::ZERO)
         };
-        if round.is_released(released) && (round.is_durable(&self.passive) || round.has_stalled() && self.drain()) {
-            self.complete(rounds);
+        let is_hardened =
+            round.is_released(released) && (round.is_durable(&self.passive) || round.has_stalled() && self.drain());
+        if !is_hardened {
+            rounds.present = Some(round);
+            return;
         }
+        // Everything before the tails is hardened.
+        for (log, tail) in self.state.logs.all().iter().zip(&round.tails) {
+            log.space.set_hardened(*tail);
+        }
+        self.state.complete.note(round.gsn);
+        self.tell(|waited_for| waited_for <= round.gsn);
     }
 
     fn begin(&self) -> Result<CommitRound> {
@@ -264,26 +198,10 @@ impl FencedRounds {
     /// Makes all released records durable; returns whether the system supports that.
     fn drain(&self) -> bool {
         reach(Probe::StragglersDrained);
-        self.passive.drain(self.regions(), || ()).is_some()
+        let logs = (0..self.state.logs.all().len()).map(|log| LogId::new(log as u16));
+        self.passive.drain(logs.map(|log| self.region(log)), || ()).is_some()
     }
 
-    /// Ends the present round: everything before its tails is hardened.
-    fn complete(&self, rounds: &mut Rounds) {
-        let Some(CommitRound { gsn, tails, .. }) = rounds.present.take() else { return };
-        for (log, tail) in self.state.logs.all().iter().zip(&tails) {
-            log.space.set_hardened(*tail);
-        }
-        self.state.complete.note(gsn);
-        self.tell(|waited_for| waited_for <= gsn);
-    }
-
-    /// Wakes the waiters for what a round of another thread has hardened.
-    pub(super) fn wake_resolved(&self) {
-        let complete = self.state.complete.get();
-        self.tell(|waited_for| waited_for <= complete);
-    }
-
-    /// Ends all waiting.
     fn end(&self) {
         self.state.is_over.store(true, Ordering::Release);
         self.tell(|_| true);
@@ -292,23 +210,22 @@ impl FencedRounds {
     /// Wakes the waiters whose GSN `is_over` accepts, because it is hardened or never will be.
     fn tell(&self, is_over: impl Fn(Gsn) -> bool) {
         let notifier = &self.state.logs.all()[0].notifier;
-        let mut waiters = self.waiters.lock();
-        let (threads, foreign) = waiters.take(is_over);
-        let has_news = !foreign.is_empty();
-        // Under the lock: the closing thread takes it before it stops the notifier.
-        if has_news {
-            notifier.add(foreign);
-        }
-        drop(waiters);
-        threads.iter().for_each(|parker| parker.unpark());
-        if has_news {
-            notifier.wake();
-        }
+        let resolved = notifier.take_resolved(&mut self.waiters.lock(), is_over);
+        notifier.wake(resolved);
     }
 
-    // ----- the daemon -----
+    /// Returns the GSN up to which the daemon has to harden, if anything is left to harden.
+    fn wanted(&self, rounds: &Rounds) -> Option<Gsn> {
+        let queued = self.waiters.lock().last();
+        let begun = rounds.present.as_ref().map(|round| round.gsn);
+        let requested = self.passive.requested().max(Gsn::new(self.requested.load(Ordering::Acquire)));
+        let wanted = queued.max(begun).max(Some(requested));
+        wanted.filter(|wanted| *wanted > self.state.complete.get() && !self.state.is_over())
+    }
+}
 
-    pub(super) fn run(&self) {
+impl HardenBy for FencedRounds {
+    fn run(&self) {
         let _guard = self.state.fail_on_panic(|| self.end());
         let mut seen = 0;
         let mut tick = TICK;
@@ -329,24 +246,63 @@ impl FencedRounds {
         }
     }
 
-    /// Returns the GSN up to which the daemon has to harden, if anything is left to harden.
-    fn wanted(&self, rounds: &Rounds) -> Option<Gsn> {
-        let queued = self.waiters.lock().last();
-        let begun = rounds.present.as_ref().map(|round| round.gsn);
-        let requested = self.passive.requested().max(Gsn::new(self.requested.load(Ordering::Acquire)));
-        let wanted = queued.max(begun).max(Some(requested));
-        wanted.filter(|wanted| *wanted > self.state.complete.get() && !self.state.is_over())
+    fn stop(&self) {
+        self.end();
+        self.event.stop();
     }
 
-    // ----- the waiter's side -----
+    /// The thread may still pass tasks and functions to the first log, which exists while the
+    /// rounds are being stopped.
+    fn await_present(&self) {
+        drop(self.rounds.lock());
+    }
 
-    /// Advances the round, and returns whether waiting for `gsn` is over.
-    pub(super) fn look_for(&self, gsn: Gsn) -> bool {
-        self.look_if_due(gsn);
+    fn count(&self, sum: &mut WalStats) {
+        (sum.drains, sum.drain_signals, sum.fences) = self.passive.counts();
+        sum.waits_for_logs = self.passive.requests();
+    }
+
+    fn fence(&self) {
+        self.passive.fence(|log| self.region(log));
+    }
+
+    fn request(&self, gsn: Gsn) {
+        self.fence();
+        if !self.passive.request(gsn) {
+            self.requested.fetch_max(gsn.get(), Ordering::AcqRel);
+        }
+        self.see_to_daemon();
+    }
+
+    /// That is so if a round needs no fences of other threads, because records are durable when
+    /// they are released, and no round has been checked just now.
+    fn is_quiet(&self) -> bool {
+        let now = Instant::now();
+        let is_quiet = self.state.logs.space(0).hardening() == Hardening::Released
+            && now.after(BETWEEN_LOOKS - BEFORE_ALONE).nanos() >= self.next_look.load(Ordering::Relaxed);
+        if is_quiet {
+            self.next_look.store(now.after(BETWEEN_LOOKS).nanos(), Ordering::Relaxed);
+        }
+        is_quiet
+    }
+
+    fn wake_resolved(&self) {
+        let complete = self.state.complete.get();
+        self.tell(|waited_for| waited_for <= complete);
+    }
+
+    fn look_for(&self, gsn: Gsn) -> bool {
+        if Instant::now().nanos() >= self.next_look.load(Ordering::Relaxed)
+            && let Some(mut rounds) = self.rounds.try_lock()
+        {
+            let _log = cost::scope(Category::Log);
+            self.look(&mut rounds, gsn);
+            self.next_look.store(Instant::now().after(BETWEEN_LOOKS).nanos(), Ordering::Relaxed);
+        }
         self.state.is_resolved(gsn)
     }
 
-    pub(super) fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
+    fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
         let mut waiters = self.waiters.lock();
         if !planted!(QueuedUnseen) && self.state.is_resolved(gsn) {
             return Some(wake);
@@ -357,9 +313,8 @@ impl FencedRounds {
         None
     }
 
-    /// Blocks until waiting for `gsn` is over.
-    pub(super) fn wait(&self, gsn: Gsn, is_requested: bool) {
-        if is_requested {
+    fn wait(&self, _home: LogId, gsn: Gsn, ask: Ask) {
+        if ask.is_requested() {
             // The thread may have inserted records since its request.
             self.fence();
         } else {

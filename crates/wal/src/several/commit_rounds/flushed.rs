@@ -3,9 +3,8 @@
 //! wakes the waiters. That thread is the daemon, or a committer that has to wait anyway.
 //!
 //! The thread inserts the sync record and has all logs that are not hardened up to their tails
-//! flushed at the same time: it flushes the log with the sync record itself, and the daemons of the
-//! other logs flush theirs. A committer puts the sync record into its own log. So one committer
-//! alone costs one write.
+//! flushed at once: it flushes the log with the sync record, and the daemons of the others flush
+//! theirs. A committer puts the sync record into its own log, so a lone committer costs one write.
 //!
 //! # Locks
 //! The thread holds no lock during a round. Inserting the sync record may wait for room in the
@@ -17,10 +16,10 @@ use duramen_types::{Gsn, LogId};
 
 use crate::group_commit::policy::Due;
 use crate::group_commit::progress::Progress;
-use crate::group_commit::queue::{CommitQueue, Step};
+use crate::group_commit::queue::CommitQueue;
 use crate::group_commit::requests::Ask;
 use crate::group_commit::wake::Wake;
-use crate::several::commit_rounds::RoundState;
+use crate::several::commit_rounds::{HardenBy, RoundState};
 use crate::several::durable_gsn::next;
 use crate::stats::WalStats;
 use crate::wake_event::WakeEvent;
@@ -28,21 +27,14 @@ use crate::wake_event::WakeEvent;
 /// Rounds that flush the logs.
 #[derive(Debug)]
 pub(super) struct FlushedRounds {
-    progress: RoundProgress,
-    queue: CommitQueue<Gsn>,
-    /// Wakes the daemon.
-    event: Arc<WakeEvent>,
-}
-
-/// How far rounds have hardened the logs.
-#[derive(Debug)]
-struct RoundProgress {
     state: Arc<RoundState>,
     /// The round in progress, or the last one, hardens everything below this GSN.
     in_round: AtomicU64,
+    queue: CommitQueue<Gsn>,
+    event: Arc<WakeEvent>,
 }
 
-impl Progress for RoundProgress {
+impl Progress for FlushedRounds {
     type At = Gsn;
 
     fn hardened(&self) -> Gsn {
@@ -71,53 +63,34 @@ impl FlushedRounds {
     pub(super) fn new(state: Arc<RoundState>) -> Self {
         let first = &state.logs.all()[0];
         let event = Arc::new(WakeEvent::new());
-        let policy = first.options.group_commit;
-        let queue = CommitQueue::new(policy, Arc::clone(&event), Arc::clone(&first.notifier));
-        Self { progress: RoundProgress { state, in_round: AtomicU64::new(0) }, queue, event }
+        let queue = CommitQueue::new(first.options.group_commit, Arc::clone(&event), Arc::clone(&first.notifier));
+        Self { state, in_round: AtomicU64::new(0), queue, event }
     }
 
-    /// Ends all waiting.
-    pub(super) fn stop(&self) {
-        self.end();
-        self.event.stop();
-    }
-
-    pub(super) fn count(&self, sum: &mut WalStats) {
-        let counts = self.queue.counts();
-        sum.hardening_waits = counts.waits;
-        sum.waits_for_logs = counts.requests;
-    }
-
-    pub(super) fn request(&self, gsn: Gsn) {
-        self.queue.request(&self.progress, gsn);
-    }
-
-    pub(super) fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
-        self.queue.queue(&self.progress, gsn, wake)
-    }
-
-    pub(super) fn wait(&self, home: LogId, gsn: Gsn, ask: Ask) {
-        let mut waiter = self.queue.waiter(gsn, ask);
-        loop {
-            match self.queue.next_step(&self.progress, &mut waiter) {
-                Step::Stop => return,
-                Step::Flush => {
-                    self.harden_all(home);
-                    self.queue.end_flush(&self.progress);
-                }
-                Step::Park(parker) => parker.park(),
-            }
+    /// Hardens everything inserted so far. The caller has the right to flush (see [`CommitQueue`]).
+    fn harden_all(&self, home: LogId) {
+        let _guard = self.state.fail_on_panic(|| self.end());
+        let begun = |gsn: Gsn| self.in_round.store(next(gsn).get(), Ordering::Release);
+        if let Err(error) = self.state.round(home, begun) {
+            self.state.fail(error);
+            self.end();
         }
     }
 
-    /// The daemon.
-    pub(super) fn run(&self) {
-        let _guard = self.progress.state.fail_on_panic(|| self.end());
+    fn end(&self) {
+        self.state.is_over.store(true, Ordering::Release);
+        self.wake_resolved();
+    }
+}
+
+impl HardenBy for FlushedRounds {
+    fn run(&self) {
+        let _guard = self.state.fail_on_panic(|| self.end());
         while !self.event.is_stopped() {
-            match self.queue.due(&self.progress) {
+            match self.queue.due(self) {
                 Due::Now => {
                     self.harden_all(LogId::ZERO);
-                    self.queue.end_flush(&self.progress);
+                    self.queue.end_flush(self);
                 }
                 Due::In(time) => self.event.wait(Some(time)),
                 Due::Never => self.event.wait(None),
@@ -125,31 +98,38 @@ impl FlushedRounds {
         }
     }
 
-    /// Hardens everything inserted so far, in all logs. The caller has the right to flush (see
-    /// [`CommitQueue`]).
-    fn harden_all(&self, home: LogId) {
-        let _guard = self.progress.state.fail_on_panic(|| self.end());
-        let in_round = &self.progress.in_round;
-        let begun = |gsn: Gsn| in_round.store(next(gsn).get(), Ordering::Release);
-        if let Err(error) = self.progress.state.round(home, begun) {
-            self.progress.state.fail(error);
-            self.end();
-        }
+    fn stop(&self) {
+        self.end();
+        self.event.stop();
     }
 
-    /// Returns whether few threads wait for commits.
-    pub(super) fn is_quiet(&self) -> bool {
+    fn count(&self, sum: &mut WalStats) {
+        let counts = self.queue.counts();
+        sum.hardening_waits = counts.waits;
+        sum.waits_for_logs = counts.requests;
+    }
+
+    fn request(&self, gsn: Gsn) {
+        self.queue.request(self, gsn);
+    }
+
+    fn is_quiet(&self) -> bool {
         self.queue.is_quiet()
     }
 
-    /// Wakes the waiters for what a round of another thread has hardened.
-    pub(super) fn wake_resolved(&self) {
-        self.queue.wake_resolved(&self.progress);
+    fn wake_resolved(&self) {
+        self.queue.wake_resolved(self);
     }
 
-    fn end(&self) {
-        self.progress.state.is_over.store(true, Ordering::Release);
-        self.wake_resolved();
+    fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
+        self.queue.queue(self, gsn, wake)
+    }
+
+    fn wait(&self, home: LogId, gsn: Gsn, ask: Ask) {
+        let mut waiter = self.queue.waiter(gsn, ask);
+        while self.queue.must_flush(self, &mut waiter) {
+            self.harden_all(home);
+        }
     }
 }
 

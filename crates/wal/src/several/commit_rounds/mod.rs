@@ -1,17 +1,14 @@
-//! Shared commit rounds: group commit across several logs.
-//!
-//! In several logs a commit is an ordinary record. One *round* serves all concurrent committers: it
-//! makes the logs complete up to their commits.
+//! Shared commit rounds: group commit across several logs, in which a commit is an ordinary record.
+//! One *round* makes the logs complete up to the commits of all concurrent committers.
 //!
 //! 1. The round inserts a sync record ([`crate::several::log_set`]), which ends the
-//!    [epoch](crate::buffer::epochs) of all logs. The sync record notes the boundary of the epoch,
-//!    which is above the GSNs of all records so far, and the end of each log, its *tail*. In every
-//!    log, all records up to the boundary lie before the tail.
+//!    [epoch](crate::buffer::epochs) of all logs. It notes the boundary, above the GSNs of all
+//!    records so far, and each log's *tail*: its end, behind all records up to the boundary.
 //! 2. The round waits until each log is hardened up to its tail, which includes the sync record.
 //! 3. Everything up to the boundary is hardened. The round wakes all waiters for GSNs up to it.
 //!
-//! How a round hardens the logs depends on their device: logs in files are [flushed](flushed), rings
-//! in persistent memory are [fenced](fenced). One shared round at a time is in progress.
+//! How a round hardens the logs depends on their device: logs in files are [flushed](flushed),
+//! rings in persistent memory are [fenced](fenced). One shared round at a time is in progress.
 //!
 //! Sharing costs a lone committer time: its round may have to wait for the end of another one. So
 //! where few threads wait for commits, each of them has a round of its own ([`MOST_ALONE`]), and
@@ -23,9 +20,10 @@
 mod fenced;
 mod flushed;
 
+use std::fmt::Debug;
+
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use duramen_sync::thread::{self, JoinHandle};
-use duramen_sync::{Arc, CachePadded, Mutex};
+use duramen_sync::{Arc, CachePadded};
 use duramen_types::{Gsn, LogId, Lsn, planted};
 
 use crate::buffer::epochs::EpochEnd;
@@ -39,7 +37,7 @@ use crate::several::durable_gsn::DurableGsn;
 use crate::several::log_set::LogSet;
 use crate::stats::WalStats;
 use crate::stream::inner::FailOnPanic;
-use crate::stream::part::Hardens;
+use crate::threads::Threads;
 
 /// The number of threads that may have rounds of their own at the same time.
 const MOST_ALONE: usize = 4;
@@ -48,9 +46,9 @@ const MOST_ALONE: usize = 4;
 #[derive(Debug)]
 pub(crate) struct CommitRounds {
     state: Arc<RoundState>,
-    by: HardenBy,
+    by: Box<dyn HardenBy>,
     alone: CachePadded<AloneCount>,
-    daemon: Mutex<Option<JoinHandle<()>>>,
+    threads: Threads,
 }
 
 /// Threads that have rounds of their own.
@@ -62,11 +60,38 @@ struct AloneCount {
     requests: AtomicU64,
 }
 
-/// How rounds harden the logs.
-#[derive(Debug)]
-enum HardenBy {
-    Flushes(Box<FlushedRounds>),
-    Fences(Box<FencedRounds>),
+/// How rounds harden the logs: what the methods of [`CommitRounds`] with the same names do, without
+/// rounds of a thread's own. The default methods are those of rounds that flush.
+trait HardenBy: Debug + Send + Sync {
+    /// Runs the daemon until [`HardenBy::stop`] has been called.
+    fn run(&self);
+
+    /// Ends all waiting.
+    fn stop(&self);
+
+    /// Waits for another thread that is advancing a round, if the logs may not stop meanwhile.
+    fn await_present(&self) {}
+
+    fn count(&self, sum: &mut WalStats);
+
+    fn fence(&self) {}
+
+    fn request(&self, gsn: Gsn);
+
+    /// Returns whether the calling thread may have a round of its own.
+    fn is_quiet(&self) -> bool;
+
+    /// Wakes the waiters for what a round of another thread has hardened.
+    fn wake_resolved(&self);
+
+    /// Advances the present round, if waiting threads do that; returns whether `gsn` is resolved.
+    fn look_for(&self, _gsn: Gsn) -> bool {
+        false
+    }
+
+    fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake>;
+
+    fn wait(&self, home: LogId, gsn: Gsn, ask: Ask);
 }
 
 /// The logs, and how far the rounds have hardened them.
@@ -87,9 +112,8 @@ impl RoundState {
         self.complete.get() >= gsn || self.is_over()
     }
 
-    /// Inserts a sync record, into the log `home` if possible, and hardens all logs up to its
-    /// tails. `begun` learns the GSN up to which it makes them complete. The logs need no fences of
-    /// other threads.
+    /// Inserts a sync record, into `home` if possible, and hardens all logs up to its tails.
+    /// `begun` learns up to which GSN that completes them. Needs no fences of other threads.
     fn round(&self, home: LogId, begun: impl FnOnce(Gsn)) -> Result<()> {
         let logs = self.logs.all();
         let (inserted, EpochEnd { boundary, tails, .. }) = self.logs.synchronize(home)?;
@@ -118,8 +142,7 @@ impl RoundState {
         self.logs.all()[0].fail(error);
     }
 
-    /// Fails the logs, and calls `end`, when the calling thread, which hardens them for others,
-    /// panics.
+    /// Fails the logs and calls `end` if the thread panics while it hardens them for others.
     fn fail_on_panic<F: Fn()>(&self, end: F) -> FailOnPanic<'_, F> {
         FailOnPanic::then(&self.logs.all()[0], end)
     }
@@ -128,51 +151,30 @@ impl RoundState {
 impl CommitRounds {
     /// Creates the rounds of `logs`, which are durable up to `complete`.
     pub(crate) fn new(logs: Arc<LogSet>, complete: Arc<DurableGsn>) -> Self {
-        let passive = logs.all()[0].device.passive().map(Arc::clone);
+        let passive = logs.all()[0].device.passive.clone();
         let state = Arc::new(RoundState { logs, complete, is_over: AtomicBool::new(false) });
-        let by = match passive {
-            Some(passive) => HardenBy::Fences(Box::new(FencedRounds::new(Arc::clone(&state), passive))),
-            None => HardenBy::Flushes(Box::new(FlushedRounds::new(Arc::clone(&state)))),
+        let by: Box<dyn HardenBy> = match passive {
+            Some(passive) => Box::new(FencedRounds::new(Arc::clone(&state), passive)),
+            None => Box::new(FlushedRounds::new(Arc::clone(&state))),
         };
-        Self { state, by, alone: CachePadded::default(), daemon: Mutex::new(None) }
+        Self { state, by, alone: CachePadded::default(), threads: Threads::default() }
     }
 
-    /// Starts the daemon.
     pub(crate) fn start(self: &Arc<Self>) -> Result<()> {
         let rounds = Arc::clone(self);
-        let daemon = thread::spawn("duramen-log-rounds", move || match &rounds.by {
-            HardenBy::Flushes(flushed) => flushed.run(),
-            HardenBy::Fences(fenced) => fenced.run(),
-        });
-        let daemon = daemon.map_err(|error| WalError::System {
-            what: "start the thread `duramen-log-rounds`".to_owned(),
-            reason: error.to_string(),
-        })?;
-        *self.daemon.lock() = Some(daemon);
-        Ok(())
+        self.threads.start("duramen-log-rounds", move || rounds.by.run())
     }
 
     /// Ends all waiting, because the logs are about to stop. A second call does nothing.
     pub(crate) fn stop(&self) {
-        match &self.by {
-            HardenBy::Flushes(flushed) => flushed.stop(),
-            HardenBy::Fences(fenced) => fenced.stop(),
-        }
-        if let Some(daemon) = self.daemon.lock().take() {
-            // The thread has reported its own panic.
-            let _ = daemon.join();
-        }
-        if let HardenBy::Fences(fenced) = &self.by {
-            fenced.await_present();
-        }
+        self.by.stop();
+        self.threads.join();
+        self.by.await_present();
     }
 
     /// Adds the counts that all logs share, and the number of requests, to `sum`.
     pub(crate) fn count(&self, sum: &mut WalStats) {
-        match &self.by {
-            HardenBy::Flushes(flushed) => flushed.count(sum),
-            HardenBy::Fences(fenced) => fenced.count(sum),
-        }
+        self.by.count(sum);
         sum.hardening_waits += self.alone.waits.load(Ordering::Relaxed);
         sum.waits_for_logs += self.alone.requests.load(Ordering::Relaxed);
     }
@@ -181,27 +183,18 @@ impl CommitRounds {
     /// committing, or is about to wait for something other than the logs.
     #[inline]
     pub(crate) fn fence(&self) {
-        if let HardenBy::Fences(fenced) = &self.by {
-            fenced.fence();
-        }
+        self.by.fence();
     }
 
     /// Requests that everything up to `gsn` be hardened.
     pub(crate) fn request(&self, gsn: Gsn) {
-        match &self.by {
-            HardenBy::Flushes(flushed) => flushed.request(gsn),
-            HardenBy::Fences(fenced) => fenced.request(gsn),
-        }
+        self.by.request(gsn);
     }
 
     /// Returns the right to a round of the calling thread's own, if few threads wait for commits.
     fn go_alone(&self, is_requested: bool) -> Option<Alone<'_>> {
-        let may_go = match &self.by {
-            HardenBy::Flushes(flushed) => flushed.is_quiet(),
-            HardenBy::Fences(fenced) => fenced.is_quiet(),
-        };
         // Several threads may find this at the same time: then there are a few more.
-        if !may_go || self.state.is_over() || self.alone.now.load(Ordering::Relaxed) >= MOST_ALONE {
+        if !self.by.is_quiet() || self.state.is_over() || self.alone.now.load(Ordering::Relaxed) >= MOST_ALONE {
             return None;
         }
         self.alone.now.fetch_add(1, Ordering::Relaxed);
@@ -211,15 +204,12 @@ impl CommitRounds {
     }
 
     /// Blocks until waiting for `gsn` is over, and returns the outcome. A round that this thread
-    /// begins puts its sync record into the log `home`.
-    pub(crate) fn wait_from(&self, home: LogId, gsn: Gsn, ask: Ask) -> Result<()> {
-        let is_requested = matches!(ask, Ask::Requested | Ask::SelfFlushing);
-        if let Some(_alone) = self.go_alone(is_requested) {
+    /// begins puts its sync record into the log `home`, or into the first one.
+    pub(crate) fn wait(&self, home: Option<LogId>, gsn: Gsn, ask: Ask) -> Result<()> {
+        let home = home.unwrap_or(LogId::ZERO);
+        if let Some(_alone) = self.go_alone(ask.is_requested()) {
             let outcome = self.state.round(home, |_| ());
-            match &self.by {
-                HardenBy::Flushes(flushed) => flushed.wake_resolved(),
-                HardenBy::Fences(fenced) => fenced.wake_resolved(),
-            }
+            self.by.wake_resolved();
             // A commit that other transactions have seen must become durable.
             return outcome.inspect_err(|error| {
                 if ask != Ask::AtOnce {
@@ -227,11 +217,27 @@ impl CommitRounds {
                 }
             });
         }
-        match &self.by {
-            HardenBy::Flushes(flushed) => flushed.wait(home, gsn, ask),
-            HardenBy::Fences(fenced) => fenced.wait(gsn, is_requested),
-        }
+        self.by.wait(home, gsn, ask);
         self.outcome(gsn)
+    }
+
+    /// Returns whether waiting for `gsn` is over.
+    pub(crate) fn is_resolved(&self, gsn: Gsn) -> bool {
+        self.state.is_resolved(gsn) || self.by.look_for(gsn)
+    }
+
+    /// Queues a waiter; returns the waiter if there is nothing left to wait for.
+    pub(crate) fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
+        self.by.queue(gsn, wake)
+    }
+
+    /// Returns the outcome of waiting for `gsn`, which is over.
+    pub(crate) fn outcome(&self, gsn: Gsn) -> Result<()> {
+        if self.state.complete.get() >= gsn {
+            return Ok(());
+        }
+        let failed = self.state.logs.all().iter().enumerate().find(|(_, log)| log.space.has_failed());
+        Err(failed.map_or(WalError::Closed, |(log, shared)| shared.refusal().in_log(LogId::new(log as u16))))
     }
 }
 
@@ -241,32 +247,5 @@ struct Alone<'a>(&'a AtomicUsize);
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Hardens for CommitRounds {
-    type Position = Gsn;
-
-    fn is_ready(&self, gsn: Gsn) -> bool {
-        self.state.is_resolved(gsn) || matches!(&self.by, HardenBy::Fences(fenced) if fenced.look_for(gsn))
-    }
-
-    fn queue(&self, gsn: Gsn, wake: Wake) -> Option<Wake> {
-        match &self.by {
-            HardenBy::Flushes(flushed) => flushed.queue(gsn, wake),
-            HardenBy::Fences(fenced) => fenced.queue(gsn, wake),
-        }
-    }
-
-    fn wait(&self, gsn: Gsn, ask: Ask) -> Result<()> {
-        self.wait_from(LogId::ZERO, gsn, ask)
-    }
-
-    fn outcome(&self, gsn: Gsn) -> Result<()> {
-        if self.state.complete.get() >= gsn {
-            return Ok(());
-        }
-        let failed = self.state.logs.all().iter().enumerate().find(|(_, log)| log.space.has_failed());
-        Err(failed.map_or(WalError::Closed, |(log, shared)| shared.refusal().in_log(LogId::new(log as u16))))
     }
 }

@@ -1,8 +1,8 @@
 //! Insertions into the log buffer with nothing behind it: no flush, no device.
 //!
-//! This is the microbenchmark of the Aether paper (section 6.3). Space in the buffer is reclaimed
-//! as it is released: by a thread whose record crosses into another eighth of the buffer, and by a
-//! thread that watches for a full buffer.
+//! This is the microbenchmark of the Aether paper (section 6.3). Released space is reclaimed by a
+//! thread whose record crosses into another eighth of the buffer, and by one that watches for a
+//! full buffer.
 
 use std::time::Duration;
 
@@ -27,8 +27,7 @@ pub struct BufferLoad {
     pub record_bytes: usize,
     /// After `.0` such records each thread inserts one of `.1` bytes.
     pub outlier: Option<(u64, usize)>,
-    /// Whether the bytes go to memory that belongs to each thread and stays in its cache, instead
-    /// of to the buffer space that the thread acquired.
+    /// Whether the bytes go to memory in each thread's own cache, not to the acquired buffer space.
     pub thread_local: bool,
     /// Number of buffers: one for all threads, or several, of which each memory node has its own.
     pub logs: usize,
@@ -42,8 +41,7 @@ pub struct BufferLoad {
     /// paper, instead of leaving an early-release entry as this log does. Without meaning in
     /// designs that always release in order.
     pub waits_for_turn: bool,
-    /// Size of the buffer, a power of two: at least four times the bytes that all threads insert at
-    /// a time.
+    /// Bytes of the buffer, a power of two: at least four times what all threads insert at a time.
     pub ring_bytes: usize,
     /// How long the threads insert.
     pub time: Duration,
@@ -63,11 +61,6 @@ pub struct BufferRate {
 }
 
 impl BufferRate {
-    /// Returns the records per second.
-    pub fn records_per_second(&self) -> f64 {
-        self.records as f64 / self.elapsed.as_secs_f64()
-    }
-
     /// Returns the bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.elapsed.as_secs_f64()
@@ -118,8 +111,7 @@ impl Buffer {
 /// or no thread.
 pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     load.validate()?;
-    let system =
-        |error: std::io::Error| WalError::System { what: "allocate memory".to_owned(), reason: error.to_string() };
+    let system = |error: std::io::Error| WalError::system("allocate memory", error);
     let capacity = load.ring_bytes as u64;
     let shape = Shape {
         places: load.array_slots,
@@ -146,8 +138,7 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
         })
     };
     let buffers: Arc<[Buffer]> = (0..load.logs).map(buffer).collect::<Result<_>>()?;
-    // The thread that releases the space for which all others wait may have no reason to reclaim
-    // it.
+    // The thread that releases the space for which all others wait may not be one that reclaims it.
     let recycler = {
         let (buffers, full) = (Arc::clone(&buffers), Arc::clone(&full));
         thread::spawn("recycler", move || {
@@ -180,15 +171,14 @@ pub fn buffer(design: InsertDesign, load: &BufferLoad) -> Result<BufferRate> {
     Ok(rate)
 }
 
-/// After this time without room, a thread besides the inserting threads checks whether there is
-/// some.
+/// The longest time between two reclamations by the thread that does not insert.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// Time for all threads to start.
 const START_UP: Duration = Duration::from_millis(1);
 /// Records between two reads of the clock.
 const BATCH: u64 = 16;
 
-/// Inserts until the time is over; returns records, bytes, and the time of its end.
+/// Inserts until the time is over; returns records, bytes, and the end.
 fn work(buffer: &Buffer, load: &BufferLoad, start: Instant) -> (u64, u64, Instant) {
     let (small, large) = (vec![7; load.record_bytes], vec![7; load.outlier.map_or(0, |(_, bytes)| bytes)]);
     let mut own = load.thread_local.then(|| vec![0; load.record_bytes]);
@@ -214,10 +204,10 @@ fn work(buffer: &Buffer, load: &BufferLoad, start: Instant) -> (u64, u64, Instan
 
 impl BufferLoad {
     fn validate(&self) -> Result<()> {
-        let invalid = |option, reason: &str| Err(WalError::InvalidOption { option, reason: reason.to_owned() });
-        let most = self.record_bytes.max(self.outlier.map_or(0, |(_, bytes)| bytes));
-        let sizes = [Some(self.record_bytes), self.outlier.map(|(_, bytes)| bytes)];
-        if sizes.iter().flatten().any(|&bytes| bytes < LEAST_HEADER_BYTES || !bytes.is_multiple_of(8)) {
+        let invalid = |option, reason: &str| Err(WalError::invalid(option, reason));
+        let outlier = self.outlier.map_or(self.record_bytes, |(_, bytes)| bytes);
+        let most = self.record_bytes.max(outlier);
+        if [self.record_bytes, outlier].iter().any(|&bytes| bytes < LEAST_HEADER_BYTES || !bytes.is_multiple_of(8)) {
             return invalid("record_bytes", "it must be a multiple of 8, and at least 24");
         }
         if self.thread_local && self.outlier.is_some() {
