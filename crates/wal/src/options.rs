@@ -21,7 +21,8 @@ pub struct GroupCommit {
     /// of them, or until a thread with commits in flight waits for one of these commits, for at
     /// most four times the duration of a flush. Any other number is taken literally.
     pub transactions: usize,
-    /// Flushes when this number of bytes, or up to a quarter more, is in the buffer.
+    /// Flushes when this number of bytes, or up to a quarter more, is in the buffer, even if no
+    /// thread waits.
     pub bytes: usize,
     /// Flushes when a request has waited this long.
     pub time: Duration,

@@ -332,7 +332,8 @@ impl Space {
         (self.waiting.load(Ordering::Relaxed) == 0).then(|| Lsn::new(self.next.lsn.fetch_add(bytes, Ordering::AcqRel)))
     }
 
-    /// Does the same; but if other threads wait for room, waits with them first.
+    /// Hands out `bytes` as [`Space::try_reserve`] does, but waits with the threads that wait for
+    /// room, if there are any. [`Space::reserved`] must follow.
     pub(crate) fn reserve(&self, bytes: u64) -> Lsn {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.back_off(bytes);
@@ -413,7 +414,7 @@ impl Space {
         self.release_due(to);
     }
 
-    /// Does the same for a thread that has just seen `released` at the start of its space.
+    /// Releases up to `to`, for a thread that has just seen `released` at the start of its space.
     #[inline]
     pub(crate) fn release_due(&self, to: Lsn) {
         self.released.release_due(to);

@@ -85,7 +85,8 @@ pub(crate) struct Cell {
     drained_work: AtomicU64,
     /// Fences of the thread that have made something durable.
     fences: AtomicU64,
-    /// A bit for each log with records since the last fence. Only the owner accesses this field.
+    /// A bit for each log with records since the last fence. Only the owner accesses this field
+    /// and writes the count.
     logs: AtomicU64,
     /// The number of requests of the thread to harden records, and the highest GSN among them.
     requests: AtomicU64,
