@@ -14,10 +14,9 @@ use duramen_lab::Calibrated;
 use crate::failure::{Failure, Result};
 use crate::progress::Narrator;
 
-/// What is measured in these builds, virtual time and visited pages, does not depend on how well
-/// they are optimized: the link of the release profile, which takes long, is left out.
-const WITHOUT_SLOW_LINK: [&str; 4] =
-    ["--config", "profile.release.lto='off'", "--config", "profile.release.codegen-units=16"];
+/// The profile of these builds. What is measured in them, virtual time and visited pages, does not
+/// depend on how well they are optimized.
+const PROFILE: &str = "instrumented";
 
 /// Another build of this command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +39,8 @@ impl Build {
 
     const fn cfg(self) -> &'static str {
         match self {
-            Self::Machine => "--cfg duramen_machine",
+            // The build of `cargo sim`, which has the planted bugs.
+            Self::Machine => "--cfg duramen_machine --cfg duramen_planted",
             Self::Trace => "--cfg duramen_trace",
         }
     }
@@ -77,10 +77,9 @@ fn binary(build: Build, narrator: Narrator) -> Result<PathBuf> {
     let folder = build.folder();
     let own =
         env::current_exe().map_err(|error| Failure::Run(format!("cannot find the path of this program: {error}")))?;
-    // `target/release/duramen` -> `target/FOLDER/release/duramen`
-    let profile = own.parent().unwrap_or(Path::new("."));
-    let target = profile.parent().unwrap_or(Path::new(".")).join(folder);
-    let binary = target.join(profile.file_name().unwrap_or_default()).join(own.file_name().unwrap_or_default());
+    // `target/release/duramen` -> `target/FOLDER/instrumented/duramen`
+    let target = own.ancestors().nth(2).unwrap_or(Path::new(".")).join(folder);
+    let binary = target.join(PROFILE).join(own.file_name().unwrap_or_default());
     let (Some(cargo), Some(manifest)) = (env::var_os("CARGO"), env::var_os("CARGO_MANIFEST_DIR")) else {
         return if binary.exists() {
             Ok(binary)
@@ -95,10 +94,7 @@ fn binary(build: Build, narrator: Narrator) -> Result<PathBuf> {
     narrator.say(&format!("updating the {folder} build (some minutes the first time)"));
     let mut command = Command::new(cargo);
     command.arg("build").arg("--manifest-path").arg(Path::new(&manifest).join("Cargo.toml"));
-    command.arg("--target-dir").arg(&target).env("RUSTFLAGS", build.cfg()).arg("--quiet");
-    if profile.file_name().is_some_and(|name| name == "release") {
-        command.arg("--release").args(WITHOUT_SLOW_LINK);
-    }
+    command.args(["--profile", PROFILE, "--quiet", "--target-dir"]).arg(&target).env("RUSTFLAGS", build.cfg());
     let status = command.status().map_err(|error| Failure::Run(format!("cannot start Cargo: {error}")))?;
     if status.success() { Ok(binary) } else { Err(Failure::Run(format!("the {folder} build failed"))) }
 }

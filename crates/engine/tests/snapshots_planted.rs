@@ -1,7 +1,7 @@
 //! What goes wrong for snapshots with each planted bug, and does not without:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile instrumented --target-dir target/planted \
 //!     -p duramen --test snapshots_planted
 //! ```
 #![cfg(not(any(duramen_loom, duramen_machine)))]

@@ -3,7 +3,7 @@
 //! after another, for the same reason.
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile instrumented --target-dir target/planted \
 //!     -p duramen-heap --test planted
 //! ```
 #![cfg(duramen_planted)]

@@ -25,11 +25,11 @@ pub(crate) struct Sim {
     /// Run only this plan, in the form that a failure prints.
     #[arg(long, conflicts_with = "seeds")]
     plan: Option<Plan>,
-    /// Plant this bug. Needs `cargo sim-planted`.
+    /// Plant this bug. Needs `cargo sim`.
     #[arg(long, value_parser = super::bug)]
     bug: Option<Bug>,
     /// Plant all bugs one after another, or only the one that `--bug` names, and print after how
-    /// many seeds each is noticed. Needs `cargo sim-planted`.
+    /// many seeds each is noticed. Needs `cargo sim`.
     #[arg(long, conflicts_with = "plan")]
     planted: bool,
     /// Also write the table of `--planted` to this file, as Markdown.
@@ -54,7 +54,7 @@ const SHRINKING: usize = 200;
 /// Simulates; returns whether all went well.
 pub(crate) fn run(long: &Long, sim: &Sim) -> bool {
     if sim.planted || sim.bug.is_some() {
-        super::needs_planted_bugs("cargo sim-planted");
+        super::needs_planted_bugs("cargo sim");
     }
     if sim.planted {
         return planted(long, sim);
@@ -172,7 +172,7 @@ fn planted(long: &Long, sim: &Sim) -> bool {
         let (seeds, noticed) = match &hunted.caught {
             Some((plan, failure)) => {
                 eprintln!(
-                    "{bug:?}: seed {}, {seconds} s: cargo sim-planted --bug {bug:?} --plan '{plan}'\n  {failure}",
+                    "{bug:?}: seed {}, {seconds} s: cargo sim --bug {bug:?} --plan '{plan}'\n  {failure}",
                     plan.seed
                 );
                 (hunted.seeds.to_string(), summary(failure))
@@ -205,7 +205,7 @@ fn document(first: u64, most: u64) -> String {
          first group concerns durability; the second, from `{:?}` on, concurrency; the third,\n\
          from `{:?}` on, rings in persistent memory. The figures are the same on every host. This\n\
          command writes the file:\n\n\
-         ```sh\ncargo sim-planted --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
+         ```sh\ncargo sim --planted --seed {first} --out docs/planted-bugs.md\n```\n\n\
          | bug | seeds | found by | noticed as |\n|---|---|---|---|\n",
         Bug::CONCURRENCY[0],
         Bug::MEMORY[0],

@@ -2,7 +2,7 @@
 //! so each hunt is a process of its own: this program once more, with the one test.
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile instrumented --target-dir target/planted \
 //!     -p duramen-torture --test planted
 //! ```
 #![cfg(duramen_planted)]

@@ -2,8 +2,8 @@
 //! to be noticed is noticed. In machine builds only:
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg duramen_machine --cfg duramen_planted" cargo test --profile planted \
-//!     --target-dir target/machine-planted -p duramen-torture --test simulation
+//! RUSTFLAGS="--cfg duramen_machine --cfg duramen_planted" cargo test --profile instrumented \
+//!     --target-dir target/machine -p duramen-torture --test simulation
 //! ```
 //!
 //! A planted bug is there for the whole process, so one test runs at a time. And a panic of a
@@ -115,7 +115,7 @@ mod simulation {
             assert!(areas_later < areas + 50, "{areas} areas became {areas_later}");
         }
 
-        /// One of each kind that needs few seeds; `cargo sim-planted --planted` looks for all.
+        /// One of each kind that needs few seeds; `cargo sim --planted` looks for all.
         pub(super) fn bugs_are_noticed() {
             let bugs = [Bug::SlotReusedEarly, Bug::DelegatedReleaseForgotten, Bug::HandOffLost, Bug::WaitPublishedLate];
             for bug in bugs.into_iter().chain([Bug::VictimNotWoken, Bug::ReadNotValidated, Bug::NotifierNotWoken]) {

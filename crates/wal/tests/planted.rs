@@ -1,7 +1,7 @@
 //! Each planted bug of the log breaks a promise that the suites check:
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+//! RUSTFLAGS="--cfg duramen_planted" cargo test --profile instrumented --target-dir target/planted \
 //!     -p duramen-wal --test planted
 //! ```
 #![cfg(all(duramen_planted, not(duramen_loom)))]

@@ -119,11 +119,13 @@ fn hand_off_loses_no_wake_up_and_orders_memory() {
 }
 
 #[test]
+#[ignore = "long; the gate draws some of these"]
 fn crossed_locks_have_at_most_one_victim() {
     crossed("crossed", None, [[(1, Exclusive), (2, Exclusive)], [(2, Exclusive), (1, Exclusive)]], true);
 }
 
 #[test]
+#[ignore = "long; the gate draws some of these"]
 fn a_cycle_of_three_has_at_most_one_victim() {
     let locks = [[(1, Exclusive), (2, Shared)], [(2, Exclusive), (3, Shared)], [(3, Exclusive), (1, Shared)]];
     crossed("three", Some(3), locks, true);
@@ -132,6 +134,7 @@ fn a_cycle_of_three_has_at_most_one_victim() {
 /// The oldest transaction inserts into a gap that two others guard, while these wait for its row:
 /// its request closes two cycles, and it wakes both victims, in any state of their waits.
 #[test]
+#[ignore = "long; the gate draws some of these"]
 fn one_request_ends_the_waits_of_several_victims() {
     let seen = Arc::new(Seen::default());
     let all = Arc::clone(&seen);
@@ -204,6 +207,7 @@ fn a_victim_of_a_manager_that_is_closed_has_one_outcome() {
 }
 
 #[test]
+#[ignore = "long; the gate draws some of these"]
 fn crossed_conversions_have_at_most_one_victim() {
     crossed("conversions", None, [[(1, Shared), (1, Exclusive)], [(1, Shared), (1, Exclusive)]], true);
 }

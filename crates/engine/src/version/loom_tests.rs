@@ -210,6 +210,7 @@ fn what_is_aborted_is_never_seen() {
 
 /// A run, and a node of another commit, are written, committed, hardened and freed.
 #[test]
+#[ignore = "long; the gate draws some of these"]
 fn a_run_shows_what_a_node_would() {
     for (what, number_of_run) in [("a run before a node", 0), ("a run behind a node", 1)] {
         beside_a_reader(what, move |model| {
@@ -243,6 +244,7 @@ fn a_node_is_older_than_a_run_of_the_same_transaction() {
 
 /// A context drops what it has kept of earlier transactions, unless they are not hardened.
 #[test]
+#[ignore = "long; the gate draws some of these"]
 fn a_context_drops_only_what_no_snapshot_needs() {
     for (what, hardened) in [("a context with hardened commits", 2), ("a context without", 0)] {
         beside_a_reader(what, move |model| {

@@ -506,6 +506,7 @@ mod loom_models {
     /// Two self-flushing waiters of a group: the last one to make its request may flush for both,
     /// unless the daemon flushes first.
     #[test]
+    #[ignore = "long; the gate draws some of these"]
     fn every_self_flushing_waiter_goes_on() {
         two_beside_the_daemon(
             |state| state.estimate.committers = GROUP_THRESHOLD,

@@ -73,7 +73,7 @@ proptest! {
 /// global to the process, so this test runs alone:
 ///
 /// ```sh
-/// RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+/// RUSTFLAGS="--cfg duramen_planted" cargo test --profile instrumented --target-dir target/planted \
 ///     -p duramen --lib planted -- --test-threads=1
 /// ```
 #[cfg(duramen_planted)]

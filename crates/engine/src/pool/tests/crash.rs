@@ -281,7 +281,7 @@ fn an_area_that_never_reached_the_medium_is_made_durable_before_it_is_used() {
 /// after another:
 ///
 /// ```sh
-/// RUSTFLAGS="--cfg duramen_planted" cargo test --profile planted --target-dir target/planted \
+/// RUSTFLAGS="--cfg duramen_planted" cargo test --profile instrumented --target-dir target/planted \
 ///     -p duramen --lib planted -- --test-threads=1
 /// ```
 #[cfg(duramen_planted)]

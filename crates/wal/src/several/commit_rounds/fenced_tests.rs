@@ -147,6 +147,7 @@ mod models {
     }
 
     #[test]
+    #[ignore = "long; the gate draws some of these"]
     fn a_round_looks_while_a_thread_inserts_and_commits() {
         insert_and_harden();
     }
