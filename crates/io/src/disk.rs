@@ -1,6 +1,7 @@
 //! The traits that every kind of disk implements.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -208,6 +209,12 @@ pub trait File: Send + Sync + fmt::Debug {
 
     /// Cuts or extends (with a hole) the file to exactly `len` bytes. Durable after [`File::sync`].
     fn set_len(&self, len: u64) -> Result<()>;
+
+    /// Gives the space of a range of blocks back to the file system, if it takes it. What can be
+    /// read there afterwards is undefined, and a later write there has to find space again.
+    fn discard(&self, _range: Range<u64>) -> Result<()> {
+        Ok(())
+    }
 
     /// Checks that the name with which the file was opened still leads to it. See
     /// [`Disk::verify_home`].

@@ -1,6 +1,7 @@
 //! Disks over other disks that do something before an operation, and otherwise pass it on.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -150,6 +151,10 @@ impl<B: Before> File for LayerFile<B> {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.inner.set_len(len)
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.inner.discard(range)
     }
 
     fn verify_name(&self) -> Result<()> {

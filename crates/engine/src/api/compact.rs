@@ -55,7 +55,9 @@ impl Db {
     /// Copies all tables into an empty database, in which pages are full and nothing lies between
     /// them. A data file never shrinks by itself; a copy is as small as its records allow. The copy
     /// is what one snapshot shows ([`Db::snapshot`]), so transactions continue meanwhile. Each
-    /// table is loaded in bulk ([`Db::bulk_load`]) as far as one load can have its large values.
+    /// table is loaded in bulk ([`Db::bulk_load`]) as far as one load can have its large values. In
+    /// the end the target takes a checkpoint, and gives back the space of its log before it, unless
+    /// that is archived: a backup of the empty target does not help any more.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -73,7 +75,7 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::TableNotEmpty`] if the target has a table; those of [`Db::snapshot`], of reading
-    /// from it and of [`Db::bulk_load`].
+    /// from it, of [`Db::bulk_load`] and of [`Db::checkpoint`].
     pub fn compact_into(&self, target: &Self, mut progress: impl FnMut(CompactProgress)) -> Result<CompactProgress> {
         /// Records between two calls of `progress`.
         const STEP: u64 = 1024;
@@ -96,6 +98,10 @@ impl Db {
             load.finish()?;
             copied.tables += 1;
             progress(copied);
+        }
+        target.checkpoint()?;
+        if let Some(log) = target.engine().scheme().log() {
+            log.discard_past();
         }
         Ok(copied)
     }

@@ -52,6 +52,9 @@ pub(crate) trait LogService: Send + Sync {
     /// Notes that a table is loaded in bulk.
     fn load_in_bulk(&self) -> LogBulkLoad;
 
+    /// Gives back to the file system what the segments in use hold of records no longer needed.
+    fn discard_past(&self);
+
     /// Waits until everything logged so far survives a crash. With several logs, some may then hold
     /// later records; those behind the returned GSN do not count.
     fn harden_all(&self) -> Result<Gsn>;

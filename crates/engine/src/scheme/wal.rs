@@ -234,6 +234,10 @@ impl LogService for WalScheme {
         self.logs.load_in_bulk()
     }
 
+    fn discard_past(&self) {
+        self.logs.discard_past();
+    }
+
     fn harden_all(&self) -> Result<Gsn> {
         self.logs.harden_at_once(self.latest(), None)?;
         Ok(Gsn::new(self.logs.hardened_below().get() - 1))

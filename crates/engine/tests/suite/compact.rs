@@ -1,7 +1,11 @@
 //! `Db::compact_into`.
 #![cfg(not(any(duramen_loom, duramen_machine)))]
 
-use duramen::{Db, Error, Options, Snapshot, Txn};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use duramen::{Db, Error, Options, Snapshot, Table, Txn};
+use duramen_io::{CrashChoice, SimDisk};
 
 fn options() -> Options {
     Options { snapshots: true, pool_bytes: 4 << 20, ..Options::small() }
@@ -59,6 +63,105 @@ fn a_copy_has_the_records_of_a_snapshot_and_no_gaps() {
     assert!(size(&to) < size(&from) / 2, "{} became {}", size(&from), size(&to));
     // The file grows by up to a mebibyte at once.
     assert!(size(&to) < live as u64 * 6 / 5 + (1 << 20), "{live} bytes of records became {}", size(&to));
+}
+
+/// The log of a copy takes no space for what it held of the load, and goes on as any other.
+#[test]
+fn the_log_of_a_copy_is_empty_and_goes_on() {
+    let home = tempfile::tempdir().unwrap();
+    let options = || Options { log_segment_bytes: 1 << 20, log_max_bytes: 8 << 20, ..options() };
+    let db = Db::in_memory(options()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let put_all = |db: &Db, table: &Table, byte: u8| {
+        for first in (0..28_000_u32).step_by(1000) {
+            let mut rows = first..first + 1000;
+            db.run(|txn| rows.try_for_each(|row| txn.put(table, &row.to_be_bytes(), &[byte; 100]))).unwrap();
+        }
+    };
+    put_all(&db, &table, 1);
+
+    let files = || {
+        let files = std::fs::read_dir(home.path().join("log")).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap()).collect::<Vec<_>>()
+    };
+    let open = |byte: u8| {
+        let target = Db::open(home.path(), options()).unwrap();
+        let snapshot = target.snapshot().unwrap();
+        let table = snapshot.open_table("t").unwrap();
+        let records: Vec<_> = snapshot.scan(&table, ..).map(Result::unwrap).collect();
+        assert!(records.len() == 28_000 && records.iter().all(|(_, value)| *value == [byte; 100]));
+        drop(snapshot);
+        target
+    };
+    let target = Db::open(home.path(), options()).unwrap();
+    db.compact_into(&target, |_| {}).unwrap();
+    target.close().unwrap();
+    let space: u64 = files().iter().map(|file| file.blocks() * 512).sum();
+    assert!(space < 300_000, "{space}");
+
+    // It is opened and filled several times over. No segment lacks space then.
+    for byte in 1..5 {
+        let target = open(byte);
+        let table = target.open_table("t").unwrap();
+        put_all(&target, &table, byte + 1);
+        target.checkpoint().unwrap();
+        put_all(&target, &table, byte + 1);
+        for file in files() {
+            assert!(file.blocks() * 512 >= file.len(), "{} of {}", file.blocks() * 512, file.len());
+        }
+        let report = target.check().unwrap();
+        assert!(report.is_ok(), "{:?}", report.problems);
+    }
+    // So it is with a copy that stays open.
+    open(5).close().unwrap();
+    std::fs::remove_dir_all(home.path()).unwrap();
+    let target = Db::open(home.path(), options()).unwrap();
+    db.compact_into(&target, |_| {}).unwrap();
+    let table = target.open_table("t").unwrap();
+    for byte in 2..4 {
+        put_all(&target, &table, byte);
+        target.checkpoint().unwrap();
+    }
+    for file in files() {
+        assert!(file.blocks() * 512 >= file.len(), "{} of {}", file.blocks() * 512, file.len());
+    }
+}
+
+#[test]
+fn a_crash_leaves_whole_tables_in_a_copy() {
+    const ROWS: u32 = 5000;
+    let options = || Options { log_segment_bytes: 1 << 20, log_max_bytes: 8 << 20, ..options() };
+    let db = Db::in_memory(options()).unwrap();
+    for name in ["a", "b"] {
+        let table = db.create_table(name).unwrap();
+        db.run(|txn| (0..ROWS).try_for_each(|row| txn.put(&table, &row.to_be_bytes(), &[7; 100]))).unwrap();
+    }
+    let mut crashes = 0;
+    for operation in (1..2000).step_by(3) {
+        let disk = SimDisk::new(operation);
+        let target = Db::open_on(Arc::new(disk.clone()), options()).unwrap();
+        disk.crash_at(disk.operations() + operation);
+        let copied = db.compact_into(&target, |_| {});
+        let is_over = disk.crashed_in().is_none();
+        disk.crash();
+        drop(target);
+        for image in [CrashChoice::Nothing, CrashChoice::Everything, CrashChoice::Random(operation)] {
+            let copy = Db::open_on(Arc::new(disk.crash_image(&image)), options()).unwrap();
+            let names = copy.list().unwrap();
+            assert!(copied.is_err() || names == ["a", "b"], "{names:?}");
+            for (_, records) in contents(&copy.snapshot().unwrap()) {
+                assert_eq!(records.len(), ROWS as usize);
+            }
+            assert!(copy.check().unwrap().is_ok());
+        }
+        if is_over {
+            copied.unwrap();
+            assert!(crashes > 10, "{crashes}");
+            return;
+        }
+        crashes += 1;
+    }
+    panic!("the copy takes more operations of the disk than expected");
 }
 
 /// What is committed while a copy is made is not in it.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Error, ErrorKind};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
@@ -207,6 +208,14 @@ impl File for RealFile {
     fn set_len(&self, len: u64) -> Result<()> {
         self.disk.check_process("set the length of", &self.path)?;
         self.file.set_len(len).map_err(|error| self.error(format!("set the length to {len} of"), &error))
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.disk.check_process("discard a part of", &self.path)?;
+        match sys::discard(self.file.as_fd(), range) {
+            Err(error) if !sys::is_unsupported(&error) => Err(self.error("discard a part of", &error)),
+            _ => Ok(()),
+        }
     }
 
     fn verify_name(&self) -> Result<()> {

@@ -110,6 +110,14 @@ pub(super) fn reserve(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<()> {
     retry(|| unsafe { libc::fallocate(fd.as_raw_fd(), 0, from, len) } as isize).map(|_| ())
 }
 
+/// Gives the space of a range that is not empty back to the file system; the file keeps its length.
+pub(super) fn discard(fd: BorrowedFd<'_>, range: Range<u64>) -> Result<()> {
+    let (from, len) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: the call takes no memory.
+    retry(|| unsafe { libc::fallocate(fd.as_raw_fd(), mode, from, len) } as isize).map(|_| ())
+}
+
 /// Takes the advisory lock of an open file; if another one holds it, the error is
 /// `ErrorKind::WouldBlock`.
 pub(super) fn try_lock_exclusive(fd: BorrowedFd<'_>) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Handles of simulated files.
 
+use std::ops::Range;
+
 use duramen_sync::Arc;
 use duramen_types::BLOCK_SIZE;
 
@@ -103,6 +105,12 @@ impl File for SimFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.shared.state.lock().resize(self.inode, len, false)
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        let garbage: Arc<Block> = Arc::new([0xdb; BLOCK_SIZE]);
+        let blocks = vec![garbage; (range.end - range.start) as usize / BLOCK_SIZE];
+        self.shared.state.lock().write(self.inode, range.start / BLOCK_SIZE as u64, &blocks, false)
     }
 
     fn path(&self) -> String {

@@ -16,12 +16,13 @@
 //!   each other.
 //! - A length change is durable after a sync of the file; a shrinking and later changes stay in
 //!   order.
+//! - What is discarded is overwritten with garbage.
 //!
 //! **Operations** are numbered from 0, one per simulated system call: open (either mode), list,
 //! create directory, remove, rename, sync of a directory; and of files every read, write and
 //! durable write (each range of a batch, each continuation of a short transfer), sync, allocate,
-//! `set_len`. Calls answered from memory (`exists`, `len`, `path`, counters) and the lock are not
-//! operations. A failed open counts as an operation too.
+//! `set_len`, discard. Calls answered from memory (`exists`, `len`, `path`, counters) and the lock
+//! are not operations. A failed open counts as an operation too.
 //!
 //! Everything is deterministic for one seed and one order of calls.
 

@@ -35,6 +35,8 @@
 //! opened it for itself: a failed sync is reported once for each opening, and the thread that
 //! writes the log must hear of it, too. Closing cuts off what the next opening does not need.
 
+use std::ops::Range;
+
 use duramen_io::{File, OpenMode, throttled_allocate};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::probe::{Probe, reach};
@@ -74,6 +76,9 @@ pub(crate) struct Segments {
     growth: Mutex<Spares>,
     /// Where the log ended when it was opened.
     opened_at: u64,
+    /// The segment that may lack the space before the log's start ([`Segments::discard_past`]): the
+    /// one with the start when the log was opened, or when that was discarded last.
+    holed: AtomicU64,
     /// LSN behind the last segment's file.
     limit: AtomicU64,
     /// [`Limits::ring`], or zero once the log has left it.
@@ -121,6 +126,12 @@ impl Step<'_> {
     }
 }
 
+/// Returns the segment that holds `start`, and the blocks of its file before it, if there are any.
+fn past(geometry: Geometry, start: Lsn) -> Option<(u64, Range<u64>)> {
+    let past = BLOCK..geometry.offset(start.get()) / BLOCK * BLOCK;
+    (!past.is_empty()).then(|| (geometry.segment_of(start.get()), past))
+}
+
 impl Segments {
     /// Takes over `files`, and the log's start and end; makes new files in `home`. Has no spares.
     pub(crate) fn new(
@@ -130,6 +141,7 @@ impl Segments {
         limits: Limits,
     ) -> Self {
         let limit = AtomicU64::new(files.limit().max(files.geometry.base(0)));
+        let holed = past(files.geometry, start).map_or(u64::MAX, |(number, _)| number);
         Self {
             home,
             files,
@@ -137,6 +149,7 @@ impl Segments {
             retention: Retention::default(),
             growth: Mutex::default(),
             opened_at: end.get(),
+            holed: AtomicU64::new(holed),
             limit,
             ring: AtomicU64::new(limits.ring),
             start: AtomicU64::new(start.get()),
@@ -492,6 +505,21 @@ impl Segments {
         self.files.span().map_or(holder, |(_, last)| holder.min(last))
     }
 
+    /// Gives the space before the log's start in the start's segment back to the file system, as
+    /// far as this can be done, unless there is an archive, which needs whole segments.
+    pub(crate) fn discard_past(&self) {
+        let _growth = self.lock_growth();
+        let Some((number, past)) = past(self.files.geometry, self.start()) else { return };
+        if self.retention.has_archive() || !self.files.has(number) {
+            return;
+        }
+        self.holed.store(number, Ordering::Relaxed);
+        if let Ok(file) = self.open_segment(number) {
+            // After a failure the space stays taken.
+            let _ = file.discard(past);
+        }
+    }
+
     /// Turns the segments below the start into spares, or removes them.
     fn recycle(&self, spares: &mut Spares) -> Result<()> {
         let (first, keep) = (self.files.span().map_or(0, |(first, _)| first), self.start_segment());
@@ -503,7 +531,8 @@ impl Segments {
         let outcome = (first..keep).try_for_each(|number| {
             self.files.remove(number);
             let name = segment_name(self.log(), number);
-            if spares.len() + new.len() >= self.limits.spare_segments {
+            let has_hole = number == self.holed.load(Ordering::Relaxed);
+            if has_hole || spares.len() + new.len() >= self.limits.spare_segments {
                 return disk.remove(&name);
             }
             disk.rename(&name, &spare_name(self.log(), number))?;

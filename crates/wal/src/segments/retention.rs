@@ -86,6 +86,11 @@ impl Retention {
         state.archived = state.archived.max(Some(lsn));
     }
 
+    /// Returns whether there is an archive.
+    pub(crate) fn has_archive(&self) -> bool {
+        self.state.lock().archived.is_some()
+    }
+
     /// Records why the archive cannot be written at present, if it cannot.
     pub(crate) fn archive_failed(&self, reason: Option<String>) {
         self.state.lock().trouble = reason;

@@ -306,6 +306,13 @@ impl Log {
         LogBulkLoad::new(self.all())
     }
 
+    /// Gives back to the file system what the segment with the log's start holds before it, if that
+    /// can be done, unless there is an archive. A backup that was taken before can no more be
+    /// brought up to date with this log.
+    pub fn discard_past(&self) {
+        self.all().iter().for_each(|shared| shared.segments.discard_past());
+    }
+
     /// Waits until all whole segments are in the archive, if there is one, or it cannot be written.
     pub fn await_archive(&self) {
         // The archiver may have to wait for records that this thread has inserted.
