@@ -273,7 +273,7 @@ pub struct Options {
     pub give_up_archive: bool,
     /// The time in which a crashed database should open; `None` (default) is 1 second
     /// ([`Options::RECOVERY_TARGET`]), the least is 10 milliseconds. Checkpoints are taken so often
-    /// that recovery finds no more log than it reads and redoes in that time, assumed to be 96 MiB
+    /// that recovery finds no more log than it reads and redoes in that time, assumed to be 64 MiB
     /// a second, and half of that with a page tier, whose slots are read as well. A shorter time
     /// means that pages are written more often. A long transaction that has to be rolled back, and
     /// a disk too slow for the load, may make the opening longer.

@@ -42,8 +42,8 @@ pub enum Error {
     Log(#[from] duramen_wal::WalError),
     /// This is the native build.
     #[error(
-        "a run on the simulated machine `{machine}` needs the machine build: RUSTFLAGS=\"--cfg duramen_machine\" \
-         cargo build --release --target-dir target/machine"
+        "a run on the simulated machine `{machine}` needs the machine build, which `cargo run --release -- \
+         lab run` makes"
     )]
     NotSimulated {
         /// The machine.
@@ -51,8 +51,8 @@ pub enum Error {
     },
     /// This build takes no traces.
     #[error(
-        "a trace of the pages that are visited needs the trace build: RUSTFLAGS=\"--cfg duramen_trace\" \
-         cargo build --release --target-dir target/trace"
+        "a trace of the pages that are visited needs the trace build (`--cfg duramen_trace`), which \
+         `cargo run --release -- lab run` makes"
     )]
     NotTraced,
     /// A run on a simulated machine did not end normally.

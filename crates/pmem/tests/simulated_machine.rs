@@ -2,8 +2,8 @@
 //! only:
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg duramen_machine" cargo test --target-dir target/machine \
-//!     -p duramen-pmem --test simulated_machine
+//! RUSTFLAGS="--cfg duramen_machine --cfg duramen_planted" cargo test --profile instrumented \
+//!     --target-dir target/machine -p duramen-pmem --test simulated_machine
 //! ```
 #![cfg(duramen_machine)]
 

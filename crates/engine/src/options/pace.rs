@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The log that recovery is assumed to read and redo in a second, in bytes. `docs/recovery.md` has
 /// measurements; two threads are mostly faster than this.
-const RECOVERED_PER_SECOND: u64 = 96 << 20;
+const RECOVERED_PER_SECOND: u64 = 64 << 20;
 
 /// How far apart checkpoints are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,12 +54,12 @@ mod tests {
     #[test]
     fn a_crash_leaves_what_the_target_allows() {
         let pace = Pace::within(Duration::from_secs(1), 1 << 30);
-        assert_eq!((pace, pace.interval()), (Pace::Leaves(96 << 20), 48 << 20));
+        assert_eq!((pace, pace.interval()), (Pace::Leaves(64 << 20), 32 << 20));
         let due = |left: u64, growth: u64, logs| pace.bytes_to_next(left << 20, growth << 20, logs) >> 20;
-        assert_eq!(due(0, 0, 1), 96, "nothing is left to redo: two intervals");
-        assert_eq!(due(60, 20, 1), 16, "as much less as a checkpoint lasts");
-        assert_eq!(due(300, 100, 1), 12, "a quarter of an interval, whatever is left");
-        assert_eq!(due(0, 0, 4), 24, "four logs grow as much together");
+        assert_eq!(due(0, 0, 1), 64, "nothing is left to redo: two intervals");
+        assert_eq!(due(30, 20, 1), 14, "as much less as a checkpoint lasts");
+        assert_eq!(due(300, 100, 1), 8, "a quarter of an interval, whatever is left");
+        assert_eq!(due(0, 0, 4), 16, "four logs grow as much together");
         assert_eq!(Pace::Every(5).bytes_to_next(8, 2, 2), 3);
     }
 

@@ -136,8 +136,7 @@ fn a_crash_leaves_whole_tables_in_a_copy() {
         let table = db.create_table(name).unwrap();
         db.run(|txn| (0..ROWS).try_for_each(|row| txn.put(&table, &row.to_be_bytes(), &[7; 100]))).unwrap();
     }
-    let mut crashes = 0;
-    for operation in (1..2000).step_by(3) {
+    for (crashes, operation) in (1..2000).step_by(3).enumerate() {
         let disk = SimDisk::new(operation);
         let target = Db::open_on(Arc::new(disk.clone()), options()).unwrap();
         disk.crash_at(disk.operations() + operation);
@@ -159,7 +158,6 @@ fn a_crash_leaves_whole_tables_in_a_copy() {
             assert!(crashes > 10, "{crashes}");
             return;
         }
-        crashes += 1;
     }
     panic!("the copy takes more operations of the disk than expected");
 }

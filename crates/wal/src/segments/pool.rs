@@ -141,7 +141,9 @@ impl Segments {
         limits: Limits,
     ) -> Self {
         let limit = AtomicU64::new(files.limit().max(files.geometry.base(0)));
-        let holed = past(files.geometry, start).map_or(u64::MAX, |(number, _)| number);
+        // If the log starts at the very end of its last segment, the hole is in that one.
+        let at_end = || files.geometry.segment_of(start.get()).wrapping_sub(1);
+        let holed = past(files.geometry, start).map_or_else(at_end, |(number, _)| number);
         Self {
             home,
             files,
