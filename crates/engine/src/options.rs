@@ -695,12 +695,12 @@ mod tests {
     fn checkpoints_are_due_sooner_with_a_tier_and_in_a_small_log() {
         let mib = |options: &Options, has_tier| options.checkpoint_pace(has_tier).interval() >> 20;
         let usual = Options::default();
-        assert_eq!((mib(&usual, false), mib(&usual, true)), (48, 24));
+        assert_eq!((mib(&usual, false), mib(&usual, true)), (32, 16));
         let small = Options { log_max_bytes: 32 << 20, log_segment_bytes: 1 << 20, ..Options::default() };
         small.validate().unwrap();
         assert_eq!((mib(&small, false), mib(&small, true)), (16, 16));
         let quick = Options { recovery_target: Some(Duration::from_millis(250)), ..Options::default() };
-        assert_eq!((mib(&quick, false), mib(&quick, true)), (12, 6));
+        assert_eq!((mib(&quick, false), mib(&quick, true)), (8, 4));
         let own = Options { checkpoint_bytes: Some(100 << 20), ..Options::default() };
         assert_eq!((mib(&own, false), mib(&own, true)), (100, 100));
     }
