@@ -197,6 +197,20 @@ fn allocation_extends_with_zeros_and_keeps_what_is_there() {
 }
 
 #[test]
+fn what_is_discarded_leaves_the_rest() {
+    on_every_disk(|disk| {
+        let file = create(disk, "file");
+        file.write_at(&[&pattern(6, 1)], 0).unwrap();
+        file.discard(BLOCK..3 * BLOCK).unwrap();
+        assert_eq!(file.len().unwrap(), 6 * BLOCK);
+        assert_eq!(read(&*file, 1, 0)[..], pattern(6, 1)[..BLOCK as usize]);
+        assert_eq!(read(&*file, 3, 3 * BLOCK)[..], pattern(6, 1)[3 * BLOCK as usize..]);
+        file.write_at(&[&pattern(2, 2)], BLOCK).unwrap();
+        assert_eq!(read(&*file, 2, BLOCK)[..], pattern(2, 2)[..]);
+    });
+}
+
+#[test]
 fn names_come_go_and_move() {
     on_every_disk(|disk| {
         assert!(disk.list("").unwrap().is_empty());

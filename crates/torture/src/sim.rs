@@ -25,11 +25,11 @@ pub(crate) struct Sim {
     /// Run only this plan, in the form that a failure prints.
     #[arg(long, conflicts_with = "seeds")]
     plan: Option<Plan>,
-    /// Plant this bug. Needs `cargo sim`.
+    /// Plant this bug.
     #[arg(long, value_parser = super::bug)]
     bug: Option<Bug>,
     /// Plant all bugs one after another, or only the one that `--bug` names, and print after how
-    /// many seeds each is noticed. Needs `cargo sim`.
+    /// many seeds each is noticed.
     #[arg(long, conflicts_with = "plan")]
     planted: bool,
     /// Also write the table of `--planted` to this file, as Markdown.

@@ -69,7 +69,8 @@ fn a_copy_has_the_records_of_a_snapshot_and_no_gaps() {
 #[test]
 fn the_log_of_a_copy_is_empty_and_goes_on() {
     let home = tempfile::tempdir().unwrap();
-    let options = || Options { log_segment_bytes: 1 << 20, log_max_bytes: 8 << 20, ..options() };
+    // The load's log, some three mebibytes, lies in the first segment.
+    let options = || Options { log_segment_bytes: 4 << 20, log_max_bytes: 32 << 20, ..options() };
     let db = Db::in_memory(options()).unwrap();
     let table = db.create_table("t").unwrap();
     let put_all = |db: &Db, table: &Table, byte: u8| {
@@ -103,6 +104,7 @@ fn the_log_of_a_copy_is_empty_and_goes_on() {
     for byte in 1..5 {
         let target = open(byte);
         let table = target.open_table("t").unwrap();
+        put_all(&target, &table, byte);
         put_all(&target, &table, byte + 1);
         target.checkpoint().unwrap();
         put_all(&target, &table, byte + 1);
@@ -118,7 +120,7 @@ fn the_log_of_a_copy_is_empty_and_goes_on() {
     let target = Db::open(home.path(), options()).unwrap();
     db.compact_into(&target, |_| {}).unwrap();
     let table = target.open_table("t").unwrap();
-    for byte in 2..4 {
+    for byte in 2..6 {
         put_all(&target, &table, byte);
         target.checkpoint().unwrap();
     }

@@ -8,7 +8,8 @@
 //!
 //! Recycling first makes the new start of the log durable, in the header of the segment that holds
 //! it, and then renames the segments below it to spares, or removes them. A crash in between leaves
-//! segments below the start, perhaps with gaps; opening the log recycles them again.
+//! segments below the start, perhaps with gaps; opening the log recycles them again. A segment that
+//! may lack blocks before the log's start ([`Segments::discard_past`]) does not become a spare.
 //!
 //! [`Segments::reserve`] keeps the invariant `end + reserved <= limit`: everything inserted under a
 //! reservation has room on the disk. The limit only grows. The sum may count bytes twice, in `end`

@@ -204,10 +204,9 @@ pub(crate) fn find_end(
         return Err(does_not_go_on(files, end, "the log starts behind this position"));
     }
     let unsure = last.map_or(end, |durable_before| durable_before.unwrap_or(Lsn::ZERO));
-    // What is before the start is durable, or discarded.
-    let first = files.span().map_or(end, |(first, _)| Lsn::new(files.geometry.base(first)));
     let window = check_for_damage(files, &found.headers, end, expected)?;
-    Ok(End { end, unsure: unsure.max(first).max(found.start.min(end)), window })
+    // What is before the start is durable, or discarded.
+    Ok(End { end, unsure: unsure.max(found.start.min(end)), window })
 }
 
 /// Refuses a log that holds records behind `end` that a crash cannot explain. Returns the end of
