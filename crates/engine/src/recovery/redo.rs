@@ -39,6 +39,10 @@ const BATCH: usize = 64;
 /// should fit the processor's caches.
 const USUAL_WINDOW: usize = 32 << 20;
 
+/// Memory of each window if the whole data file fits the pool, in bytes. Each page is then read
+/// once, however many windows change it, and the first pages are read while the log still is.
+const SMALL_WINDOW: usize = 4 << 20;
+
 /// Steps in which a window is read, if the log holds nothing but operations to repeat.
 const STEPS: usize = 8;
 
@@ -63,7 +67,13 @@ pub(super) fn redo(
     let threads = parallel::size_for(options.recovery_threads, bytes);
     let most = options.redo_memory() / 2;
     let keep = options.recovers_instantly().then_some(most);
-    let window_bytes = if keep.is_some() { most.min(USUAL_WINDOW) } else { most };
+    let window_bytes = if pool.pages_in_store() <= pool.frames() as u64 {
+        most.min(SMALL_WINDOW)
+    } else if keep.is_some() {
+        most.min(USUAL_WINDOW)
+    } else {
+        most
+    };
     let portions = Portions {
         window_bytes,
         step: (window_bytes / (STEPS * sources.len())).max(1) as u64,

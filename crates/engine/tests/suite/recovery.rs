@@ -114,7 +114,9 @@ fn many_pages_are_repeated_by_several_threads() {
         let image = disk.crash_image(&CrashChoice::Everything);
         let db = Db::open_on(Arc::new(image), options(pool_pages, 256 << 20)).unwrap();
         let report = db.metrics().recovery;
-        assert!(report.redo_threads > 1 && report.windows == 1, "enough for more than one thread: {report:?}");
+        assert!(report.redo_threads > 1, "enough for more than one thread: {report:?}");
+        // Pages that stay in the pool are read early, in small windows.
+        assert_eq!(report.windows > 1, pool_pages == 8192, "{report:?}");
         verify(&db, &model);
     }
 }
