@@ -80,9 +80,11 @@ pub mod thread {
         std::thread::sleep(time);
     }
 
-    /// Returns the number of processors that this process may use.
+    /// Returns the number of processors that this process may use, as of the first call: the system
+    /// reads several files to find it.
     pub fn available_parallelism() -> usize {
-        std::thread::available_parallelism().map_or(1, usize::from)
+        static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+        *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
     pub use crate::chance::{id, random};

@@ -16,8 +16,8 @@ fn tiny_log() -> Options {
 /// again.
 #[test]
 fn a_long_transaction_that_fills_the_log_can_be_rolled_back() {
-    let home = tempfile::tempdir().unwrap();
-    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let disk = SimDisk::new(1);
+    let db = Db::open_on(Arc::new(disk.clone()), tiny_log()).unwrap();
     let table = db.create_table("t").unwrap();
     let mut long = db.begin();
     for number in 0..120u32 {
@@ -48,7 +48,7 @@ fn a_long_transaction_that_fills_the_log_can_be_rolled_back() {
     assert!(db.check().unwrap().is_ok());
     drop(db);
 
-    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let db = Db::open_on(Arc::new(disk.clone()), tiny_log()).unwrap();
     let table = db.open_table("t").unwrap();
     let mut txn = db.begin();
     assert_eq!(txn.get(&table, &0u32.to_be_bytes()).unwrap(), None);
@@ -59,8 +59,8 @@ fn a_long_transaction_that_fills_the_log_can_be_rolled_back() {
 /// The same, with the long transaction left to recovery.
 #[test]
 fn a_full_log_recovers() {
-    let home = tempfile::tempdir().unwrap();
-    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let disk = SimDisk::new(1);
+    let db = Db::open_on(Arc::new(disk.clone()), tiny_log()).unwrap();
     let table = db.create_table("t").unwrap();
     let mut long = db.begin();
     let mut number = 0u32;
@@ -73,7 +73,7 @@ fn a_full_log_recovers() {
     assert!(matches!(full, Error::Full { .. }), "{full}");
     drop(db);
     drop(long);
-    let db = Db::open(home.path(), tiny_log()).unwrap();
+    let db = Db::open_on(Arc::new(disk.clone()), tiny_log()).unwrap();
     let table = db.open_table("t").unwrap();
     assert_eq!(db.begin().scan(&table, ..).count(), 0);
     assert!(db.check().unwrap().is_ok());
@@ -84,9 +84,9 @@ fn a_full_log_recovers() {
 /// log.
 fn removing_what_was_deleted_stays_within_the_log(logs: u16, is_pinned: bool) {
     const ROWS: u32 = 5_000;
-    let home = tempfile::tempdir().unwrap();
+    let disk = SimDisk::new(1);
     let options = || Options { logs, ..tiny_log() };
-    let db = Db::open(home.path(), options()).unwrap();
+    let db = Db::open_on(Arc::new(disk.clone()), options()).unwrap();
     let table = db.create_table("t").unwrap();
     for first in (0..ROWS).step_by(100) {
         let mut txn = db.begin();
@@ -120,7 +120,7 @@ fn removing_what_was_deleted_stays_within_the_log(logs: u16, is_pinned: bool) {
     assert!(check.is_ok(), "{check:?}");
     drop(db);
 
-    let db = Db::open(home.path(), options()).unwrap();
+    let db = Db::open_on(Arc::new(disk.clone()), options()).unwrap();
     let table = db.open_table("t").unwrap();
     assert_eq!(db.begin().scan(&table, ..).count() as u32, ROWS - deleted);
     assert!(db.check().unwrap().is_ok());
@@ -197,8 +197,8 @@ fn removing_a_range_that_a_snapshot_has_kept_stays_within_the_log() {
 fn deferred_frees_that_cannot_be_given_back_does_not_keep_the_log_full(logs: u16) {
     // Freeing these pages takes more log than is left when a transaction has been refused.
     const LARGE: u8 = 200;
-    let home = tempfile::tempdir().unwrap();
-    let db = Db::open(home.path(), Options { logs, ..tiny_log() }).unwrap();
+    let disk = SimDisk::new(1);
+    let db = Db::open_on(Arc::new(disk.clone()), Options { logs, ..tiny_log() }).unwrap();
     let table = db.create_table("t").unwrap();
     let large = |number: u8| [b"large", &[number][..]].concat();
     for number in 0..LARGE {
