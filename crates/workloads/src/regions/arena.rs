@@ -160,18 +160,23 @@ pub(crate) fn write_node<M: RegionAccess, const WORDS: usize>(
     key: u64,
 ) -> Result<(), M::Error> {
     match size {
-        EntrySize::Small => memory.write(node, node_bytes::<WORDS, 64>(words, key).as_flattened()),
-        EntrySize::Large => memory.write(node, node_bytes::<WORDS, 512>(words, key).as_flattened()),
+        EntrySize::Small => memory.write(node, node_bytes::<64>(&words, key).as_flattened()),
+        EntrySize::Large => memory.write(node, node_bytes::<512>(&words, key).as_flattened()),
     }
 }
 
-fn node_bytes<const WORDS: usize, const ALL: usize>(words: [u64; WORDS], key: u64) -> [[u8; 8]; ALL] {
-    let entry = |index: usize| (key << 16).wrapping_add(index as u64).wrapping_sub(WORDS as u64);
-    let mut all: [[u8; 8]; ALL] = std::array::from_fn(|index| entry(index).to_le_bytes());
-    for (to, word) in all.iter_mut().zip(words) {
+fn node_bytes<const ALL: usize>(words: &[u64], key: u64) -> [[u8; 8]; ALL] {
+    let mut all = [[0; 8]; ALL];
+    let (own, entry) = all.split_at_mut(words.len());
+    fill_words(words, own);
+    fill_entry(key, entry.as_flattened_mut());
+    all
+}
+
+fn fill_words(words: &[u64], bytes: &mut [[u8; 8]]) {
+    for (to, word) in bytes.iter_mut().zip(words) {
         *to = word.to_le_bytes();
     }
-    all
 }
 
 /// Checks the entry of `key`.

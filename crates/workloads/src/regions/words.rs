@@ -14,7 +14,8 @@ impl<const N: usize> Words<N> {
     pub(crate) fn get<M: RegionAccess>(memory: &mut M, at: Addr) -> Result<Self, M::Error> {
         let mut bytes = [[0; 8]; N];
         memory.read(at, bytes.as_flattened_mut())?;
-        let words = bytes.map(u64::from_le_bytes);
+        let mut words = [0; N];
+        decode(&bytes, &mut words);
         Ok(Self { at, words, stored: words })
     }
 
@@ -32,5 +33,11 @@ impl<const N: usize> Words<N> {
         }
         self.stored = self.words;
         Ok(())
+    }
+}
+
+fn decode(bytes: &[[u8; 8]], words: &mut [u64]) {
+    for (word, bytes) in words.iter_mut().zip(bytes) {
+        *word = u64::from_le_bytes(*bytes);
     }
 }
