@@ -286,7 +286,7 @@ pub struct Options {
     /// least 4 KiB, at most 4 GiB); `None` (default) is 64 MiB, or 1 GiB with
     /// [`Options::instant_recovery`]. Recovery uses only as much as the log to recover from
     /// requires, and only until redo is done. If the data is larger than the pool, more memory
-    /// means fewer reads of each page.
+    /// means fewer reads of each page; if it fits, recovery takes less memory.
     pub redo_memory_bytes: Option<usize>,
     /// Number of threads that recovery uses, from 1 to [`Options::MOST_RECOVERY_THREADS`]; `None`
     /// (default) is one for each processor, at most 8, and fewer for a short log.

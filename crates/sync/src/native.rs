@@ -80,8 +80,8 @@ pub mod thread {
         std::thread::sleep(time);
     }
 
-    /// Returns the number of processors that this process may use, as of the first call: the system
-    /// reads several files to find it.
+    /// Returns the number of processors that the first thread that calls this may use. Only that
+    /// call asks the system, which reads several files.
     pub fn available_parallelism() -> usize {
         static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
         *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))

@@ -39,9 +39,13 @@ const BATCH: usize = 64;
 /// should fit the processor's caches.
 const USUAL_WINDOW: usize = 32 << 20;
 
-/// Memory of each window if the whole data file fits the pool, in bytes. Each page is then read
-/// once, however many windows change it, and the first pages are read while the log still is.
-const SMALL_WINDOW: usize = 4 << 20;
+/// Number of windows that redo divides the log into if the data file fits the pool. Each page is
+/// then read once, however many windows change it, and the first pages are read while the log still
+/// is.
+const WINDOWS_IN_POOL: u64 = 16;
+
+/// Memory of such a window, in bytes, at least.
+const LEAST_WINDOW_IN_POOL: usize = 4 << 20;
 
 /// Steps in which a window is read, if the log holds nothing but operations to repeat.
 const STEPS: usize = 8;
@@ -67,12 +71,12 @@ pub(super) fn redo(
     let threads = parallel::size_for(options.recovery_threads, bytes);
     let most = options.redo_memory() / 2;
     let keep = options.recovers_instantly().then_some(most);
-    let window_bytes = if pool.pages_in_store() <= pool.frames() as u64 {
-        most.min(SMALL_WINDOW)
-    } else if keep.is_some() {
-        most.min(USUAL_WINDOW)
-    } else {
-        most
+    let window_bytes = match keep {
+        Some(_) => most.min(USUAL_WINDOW),
+        None if pool.pages_in_store() <= pool.frames() as u64 => {
+            most.min(LEAST_WINDOW_IN_POOL.max((bytes / WINDOWS_IN_POOL) as usize))
+        }
+        None => most,
     };
     let portions = Portions {
         window_bytes,

@@ -59,8 +59,8 @@ fn a_long_transaction_that_fills_the_log_can_be_rolled_back() {
 /// The same, with the long transaction left to recovery.
 #[test]
 fn a_full_log_recovers() {
-    let disk = SimDisk::new(1);
-    let db = Db::open_on(Arc::new(disk.clone()), tiny_log()).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), tiny_log()).unwrap();
     let table = db.create_table("t").unwrap();
     let mut long = db.begin();
     let mut number = 0u32;
@@ -73,7 +73,7 @@ fn a_full_log_recovers() {
     assert!(matches!(full, Error::Full { .. }), "{full}");
     drop(db);
     drop(long);
-    let db = Db::open_on(Arc::new(disk.clone()), tiny_log()).unwrap();
+    let db = Db::open(home.path(), tiny_log()).unwrap();
     let table = db.open_table("t").unwrap();
     assert_eq!(db.begin().scan(&table, ..).count(), 0);
     assert!(db.check().unwrap().is_ok());

@@ -116,7 +116,7 @@ fn many_pages_are_repeated_by_several_threads() {
         let report = db.metrics().recovery;
         assert!(report.redo_threads > 1, "enough for more than one thread: {report:?}");
         // Pages that stay in the pool are read early, in small windows.
-        assert_eq!(report.windows > 1, pool_pages == 8192, "{report:?}");
+        assert_eq!(report.windows == 1, pool_pages < 8192, "{report:?}");
         verify(&db, &model);
     }
 }
