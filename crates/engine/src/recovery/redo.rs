@@ -39,13 +39,13 @@ const BATCH: usize = 64;
 /// should fit the processor's caches.
 const USUAL_WINDOW: usize = 32 << 20;
 
-/// Number of windows that redo divides the log into if the data file fits the pool. Each page is
+/// About how many windows redo divides the log into if the data file fits the pool. Each page is
 /// then read once, however many windows change it, and the first pages are read while the log still
 /// is.
 const WINDOWS_IN_POOL: u64 = 16;
 
 /// Memory of such a window, in bytes, at least.
-const LEAST_WINDOW_IN_POOL: usize = 4 << 20;
+const LEAST_WINDOW_IN_POOL: u64 = 4 << 20;
 
 /// Steps in which a window is read, if the log holds nothing but operations to repeat.
 const STEPS: usize = 8;
@@ -71,13 +71,8 @@ pub(super) fn redo(
     let threads = parallel::size_for(options.recovery_threads, bytes);
     let most = options.redo_memory() / 2;
     let keep = options.recovers_instantly().then_some(most);
-    let window_bytes = match keep {
-        Some(_) => most.min(USUAL_WINDOW),
-        None if pool.pages_in_store() <= pool.frames() as u64 => {
-            most.min(LEAST_WINDOW_IN_POOL.max((bytes / WINDOWS_IN_POOL) as usize))
-        }
-        None => most,
-    };
+    let fits_pool = pool.pages_in_store() <= pool.frames() as u64;
+    let window_bytes = window_bytes(most, keep.is_some(), fits_pool, bytes);
     let portions = Portions {
         window_bytes,
         step: (window_bytes / (STEPS * sources.len())).max(1) as u64,
@@ -115,6 +110,17 @@ pub(super) fn redo(
     analysis.pages = stages.lacked.pages;
     analysis.follow(logs, sources.into_iter().map(|source| source.part))?;
     Ok(unredone)
+}
+
+/// Returns the memory of each window but one that is kept, in bytes, of which a window may use
+/// `most`. There are `bytes` of log to read.
+fn window_bytes(most: usize, keeps_last: bool, fits_pool: bool, bytes: u64) -> usize {
+    let enough = match (keeps_last, fits_pool) {
+        (true, _) => USUAL_WINDOW,
+        (false, true) => usize::try_from(LEAST_WINDOW_IN_POOL.max(bytes / WINDOWS_IN_POOL)).unwrap_or(most),
+        (false, false) => most,
+    };
+    most.min(enough)
 }
 
 /// Returns the logs, each from its first record that a page may lack or that the checkpoint does
@@ -377,6 +383,17 @@ fn redo_page(pool: &Pool, changes: PageChanges<'_>, is_new: bool) -> Result<u64,
 #[cfg(all(test, not(duramen_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_are_small_where_pages_are_read_once_or_the_last_is_kept() {
+        let mib = |most: usize, keeps_last, fits_pool, bytes: u64| {
+            window_bytes(most << 20, keeps_last, fits_pool, bytes << 20) >> 20
+        };
+        assert_eq!([1, 64, 80, 10_000].map(|bytes| mib(32, false, true, bytes)), [4, 4, 5, 32]);
+        assert_eq!([1, 10_000].map(|bytes| mib(32, false, false, bytes)), [32, 32]);
+        assert_eq!([true, false].map(|fits| mib(512, true, fits, 80)), [32, 32]);
+        assert_eq!([mib(1, false, true, 80), mib(1, true, true, 80)], [1, 1]);
+    }
 
     #[test]
     fn what_a_page_may_lack_is_told_by_its_gsn_whatever_the_log() {

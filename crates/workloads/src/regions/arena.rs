@@ -173,6 +173,7 @@ fn node_bytes<const ALL: usize>(words: &[u64], key: u64) -> [[u8; 8]; ALL] {
     all
 }
 
+/// Not generic, nor a `map`: where callers are not optimized, that is a call for each word.
 fn fill_words(words: &[u64], bytes: &mut [[u8; 8]]) {
     for (to, word) in bytes.iter_mut().zip(words) {
         *to = word.to_le_bytes();

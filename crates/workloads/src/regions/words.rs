@@ -36,6 +36,7 @@ impl<const N: usize> Words<N> {
     }
 }
 
+/// Not generic, nor a `map`: where callers are not optimized, that is a call for each word.
 fn decode(bytes: &[[u8; 8]], words: &mut [u64]) {
     for (word, bytes) in words.iter_mut().zip(bytes) {
         *word = u64::from_le_bytes(*bytes);
