@@ -24,8 +24,11 @@ const INITIAL_PAGES: u64 = 40;
 /// The number of the first transaction.
 pub(super) const FIRST_TXN: TxnId = TxnId::new(1);
 
-/// Creates a database in a directory that is empty except for the marker.
-pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options) -> Result<()> {
+/// Creates a database in a directory that is empty except for the marker. Returns its log, unless
+/// the end of the log is to be in persistent memory: a region that belongs to a log would be refused
+/// if a crash let the files be created again. So such a log is created without it, and closed.
+pub(super) fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Option<Log>> {
+    let (shared, disk) = (disk, &**disk);
     let database = new_identity(disk);
 
     let stamp = Stamp { database, generation: 1 };
@@ -34,15 +37,18 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
         disk.open(name, OpenMode::CreateNew)?;
     }
 
-    // Opening attaches persistent memory and the archive, and starts the preallocator. The files
-    // created here may have to be created again.
-    let on_files = WalOptions { device: LogDevice::File, archive: None, spare_segments: 0, ..options.of_log() };
-    let logs = Log::create(shared, &on_files, database)?;
+    let stays_open = options.log_device == LogDevice::File;
+    let log_options = if stays_open {
+        options.of_log()
+    } else {
+        WalOptions { device: LogDevice::File, archive: None, spare_segments: 0, ..options.of_log() }
+    };
+    let logs = Log::create(shared, &log_options, database)?;
     let mut tails = Vec::new();
     let log = |kind: Kind, payload: &[u8]| logs.insert_sync_record(LogId::ZERO, kind.record(payload), &mut tails);
     let (begin, end) = first_checkpoint(log, FIRST_TXN);
     logs.harden_at_once(end.gsn, Some(end.address()))?;
-    logs.close()?;
+    let log = if stays_open { Some(logs) } else { logs.close().map(|()| None)? };
 
     disk.sync_directory("")?;
     let control = Control {
@@ -61,7 +67,7 @@ pub(super) fn create(disk: &dyn Disk, shared: &Arc<dyn Disk>, options: &Options)
         logs: SeveralLogs::new(options.logs, options.log_partition, begin.gsn, end.gsn, &tails),
     };
     ControlFile::create(disk, control)?;
-    Ok(())
+    Ok(log)
 }
 
 /// Creates the data file, durably: with an allocation bitmap, an empty catalog, and this stamp.

@@ -54,13 +54,13 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
         (None, None) => {}
     }
     let home = disk.lock()?;
-    let is_new = match state_of(&*disk, &options.scheme)? {
+    let new_log = match state_of(&*disk, &options.scheme)? {
         State::Database => {
             if disk.exists(CREATING)? {
                 disk.remove(CREATING)?;
                 disk.sync_directory("")?;
             }
-            false
+            None
         }
         State::Empty | State::HalfMade if !options.create => {
             return Err(Error::NotADatabase {
@@ -85,19 +85,19 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Engine>>
             if !disk.exists(CREATING)? {
                 mark(&*disk)?;
             }
-            match &options.scheme {
-                Scheme::Wal | Scheme::PcmBasic(_) | Scheme::NoPcm => create(&*disk, &disk, &options)?,
+            let new_log = match &options.scheme {
+                Scheme::Wal | Scheme::PcmBasic(_) | Scheme::NoPcm => create(&disk, &options)?,
                 Scheme::InPlace(heap) | Scheme::NvramGroupCommit(heap, _) => {
-                    in_heap::create(&*disk, heap, &options.scheme)?
+                    in_heap::create(&*disk, heap, &options.scheme).map(|()| None)?
                 }
-                Scheme::PcmLogging(pcm) => in_pcm::create(&*disk, pcm)?,
-            }
+                Scheme::PcmLogging(pcm) => in_pcm::create(&*disk, pcm).map(|()| None)?,
+            };
             disk.remove(CREATING)?;
             disk.sync_directory("")?;
-            true
+            new_log
         }
     };
-    start(disk, home, options, is_new)
+    start(disk, home, options, new_log)
 }
 
 /// Refuses an archive, and regions for the logs' rings, that would mix with the files of the

@@ -3,6 +3,7 @@
 use duramen_io::{Disk, DiskLock};
 use duramen_sync::{Arc, clock};
 use duramen_types::{event, span};
+use duramen_wal::Log;
 
 use super::{archive, in_heap, in_pcm, with_log};
 use crate::checkpoint::control::{ControlFile, SchemeId};
@@ -15,20 +16,27 @@ use crate::recovery;
 use crate::storage::free_space::Space;
 use crate::storage::store::Store;
 
-/// Brings an existing database into service. `is_new` says that this process has just created it.
-pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_new: bool) -> Result<Arc<Engine>> {
+/// Brings an existing database into service. With `new_log`, this process has just created it, with
+/// this log, so that all of it is durable.
+pub(super) fn start(
+    disk: Arc<dyn Disk>,
+    home: DiskLock,
+    options: Options,
+    new_log: Option<Log>,
+) -> Result<Arc<Engine>> {
     let opening = clock::Instant::now();
     let _span = span!("open", database = disk.location());
     let mut control_file = ControlFile::open_for_use(&*disk)?;
     // What these refuse leaves the control file as it is.
     check_scheme(control_file.control.scheme, &options.scheme)?;
     let options = archive::with_kept(&*disk, &control_file.control, options)?;
+    let is_new = new_log.is_some();
     if !is_new {
         control_file.resync()?;
     }
     let opened = match &options.scheme {
         Scheme::Wal | Scheme::PcmBasic(_) | Scheme::NoPcm => {
-            with_log::open(&disk, &options, &mut control_file, is_new)?
+            with_log::open(&disk, &options, &mut control_file, new_log)?
         }
         Scheme::InPlace(heap) => in_heap::open(heap, &options, &control_file.control)?,
         Scheme::NvramGroupCommit(heap, batches) => {
@@ -46,8 +54,7 @@ pub(super) fn start(disk: Arc<dyn Disk>, home: DiskLock, options: Options, is_ne
     let store = Store { pool: opened.pool, space: Space::new(1), scheme: opened.scheme };
     let engine = Arc::new(Engine::new((disk, home), options, control_file, store, locks, opened.shortfall));
     // The checkpoint begins the second generation of a new database, in which nothing has changed.
-    let has_log = engine.scheme().log().is_some();
-    if !(is_new && has_log) {
+    if !is_new {
         engine.generations().begin()?;
     }
     let control = engine.control.lock().control;

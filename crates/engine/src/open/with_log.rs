@@ -20,7 +20,7 @@ use crate::recovery;
 use crate::scheme::WalScheme;
 
 /// Opens the logs of an existing database.
-fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile, is_new: bool) -> Result<Log> {
+fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut ControlFile) -> Result<Log> {
     let control = control_file.control;
     let count = control.logs.count;
     let from = control.behind_checkpoint();
@@ -30,7 +30,6 @@ fn open_logs(disk: &Arc<dyn Disk>, options: &Options, control_file: &mut Control
         earlier: (control.redo, &earlier),
         complete: control.logs.complete,
         is_cutting: control.logs.is_cutting,
-        is_new,
     };
     let wal_options = WalOptions { logs: count, generation: control.generation, ..options.of_log() };
     let found = Log::find(disk, &wal_options, control.database, &known, options.recovery_threads)?;
@@ -55,13 +54,13 @@ fn repair_torn_pages(control: &Control, data: &dyn File, double_write: &dyn File
     Ok(area.put_back(data, double_write)?)
 }
 
-/// Opens files and logs, and repairs torn pages. `is_new` says that this process has created them,
-/// so that all of them are durable.
+/// Opens files and logs, and repairs torn pages. With `new_log`, this process has just created the
+/// files and that log, so that all of them are durable.
 pub(super) fn open(
     disk: &Arc<dyn Disk>,
     options: &Options,
     control_file: &mut ControlFile,
-    is_new: bool,
+    new_log: Option<Log>,
 ) -> Result<Opened> {
     let control = control_file.control;
     let data = disk.open(DATA, OpenMode::Existing)?;
@@ -72,7 +71,7 @@ pub(super) fn open(
     };
     control.check_data(&*data)?;
     let repaired = repair_torn_pages(&control, &*data, &*double_write)?;
-    if !is_new {
+    if new_log.is_none() {
         // Data that can be read may not be durable, if the process that wrote it has ended or has
         // seen a sync fail.
         data.sync()?;
@@ -81,7 +80,7 @@ pub(super) fn open(
     }
 
     let started = clock::Instant::now();
-    let logs = open_logs(disk, options, control_file, is_new)?;
+    let logs = new_log.map_or_else(|| open_logs(disk, options, control_file), Ok)?;
     let log_end_micros = recovery::micros(started);
     let shortfall = logs.shortfall();
     let is_in_memory = matches!(options.log_device, LogDevice::Nvm(_));

@@ -157,3 +157,21 @@ fn a_damaged_or_foreign_file_is_refused() {
     Db::open(path("one"), in_archive(&path("one-archive"))).unwrap().close().unwrap();
     assert_eq!(fs::read(file("one")).unwrap(), whole);
 }
+
+#[test]
+fn no_database_is_created_if_its_archive_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    let db = Db::open(path("db"), in_archive(&path("archive"))).unwrap();
+    write(&db, 1);
+    db.await_archive();
+    db.close().unwrap();
+    let reason = refusal(Db::open(path("other"), in_archive(&path("archive"))));
+    assert!(reason.contains("another database"), "{reason}");
+    assert!(!path("other").join("control").exists());
+    // The directory may be used with another archive.
+    let db = Db::open(path("other"), in_archive(&path("archive2"))).unwrap();
+    write(&db, 2);
+    db.await_archive();
+    assert!(db.metrics().log.segments_archived > 3);
+}

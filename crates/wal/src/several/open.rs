@@ -48,9 +48,6 @@ pub struct Known<'a> {
     pub complete: Gsn,
     /// The logs were being cut behind that GSN.
     pub is_cutting: bool,
-    /// This process has created the logs and closed them without an error: everything in them is
-    /// durable, and nothing is behind their ends.
-    pub is_new: bool,
 }
 
 /// The logs of a database as found on disk.
@@ -60,7 +57,6 @@ pub struct FoundLog {
     logs: Vec<FoundStream>,
     complete: Gsn,
     is_cutting: bool,
-    is_new: bool,
 }
 
 #[derive(Debug)]
@@ -163,8 +159,7 @@ impl Log {
                 log.order.last = complete;
             }
         }
-        let (is_cutting, is_new) = (known.is_cutting, known.is_new);
-        let found = FoundLog { options: options.clone(), logs, complete, is_cutting, is_new };
+        let found = FoundLog { options: options.clone(), logs, complete, is_cutting: known.is_cutting };
         if found.cut().is_some() {
             // Records that count as complete from now on must not be lost.
             for log in &found.logs {
@@ -197,7 +192,7 @@ impl FoundLog {
             log.order.gsn_index.retain(|_, lsn| *lsn <= log.cut.get());
             gsn_index.push(std::mem::take(&mut log.order.gsn_index));
             let id = log.id();
-            streams.push(log.start(&self.options, is_cut, self.is_new, &common).map_err(|error| error.in_log(id))?);
+            streams.push(log.start(&self.options, is_cut, &common).map_err(|error| error.in_log(id))?);
         }
         Log::new(streams, self.complete, gsn_index)
     }
@@ -221,15 +216,15 @@ impl FoundStream {
     }
 
     /// Removes the part behind the cut or the end, and starts the stream.
-    fn start(mut self, options: &WalOptions, is_cut: bool, is_new: bool, common: &Common) -> Result<Stream> {
+    fn start(mut self, options: &WalOptions, is_cut: bool, common: &Common) -> Result<Stream> {
         let files = &self.found.files;
         if is_cut {
             self.ring.as_mut().map_or(Ok(()), |ring| ring.empty(files))?;
             recover::truncate(files, self.cut)?;
-        } else if !is_new {
+        } else {
             self.end.erase_behind(files)?;
         }
-        Stream::start(options.clone(), &self.found, self.cut, is_new && !is_cut, common, self.ring)
+        Stream::start(options.clone(), &self.found, self.cut, common, self.ring)
     }
 }
 

@@ -58,29 +58,23 @@ impl Stream {
         Self::start_threads(shared)
     }
 
-    /// Opens a log that has been found and that has nothing behind `end`. `is_new` says that this
-    /// process has created it, so that all of it is durable.
+    /// Opens a log that has been found and that has nothing behind `end`.
     pub(crate) fn start(
         options: WalOptions,
         found: &Found,
         end: Lsn,
-        is_new: bool,
         common: &Common,
         ring: Option<FoundRing>,
     ) -> Result<Self> {
         let Found { home, files, start, .. } = found;
-        if !is_new {
-            // A process that has ended since may have created a file or set its length without
-            // making the name or the length durable.
-            files.sync()?;
-            home.disk().sync_directory(&directory(files.identity.log))?;
-        }
+        // A process that has ended since may have created a file or set its length without making
+        // the name or the length durable.
+        files.sync()?;
+        home.disk().sync_directory(&directory(files.identity.log))?;
         let shared = StreamInner::new(Arc::clone(home), options, Arc::clone(files), *start, end, common, ring)?;
-        if !is_new || shared.segments.has_ring() {
-            shared.segments.take_over(&found.spares, &found.stale)?;
-            for number in found.writable(end).filter(|number| files.has(*number)) {
-                shared.segments.renew_header(number)?;
-            }
+        shared.segments.take_over(&found.spares, &found.stale)?;
+        for number in found.writable(end).filter(|number| files.has(*number)) {
+            shared.segments.renew_header(number)?;
         }
         Self::start_threads(shared)
     }

@@ -42,13 +42,8 @@ pub fn disk_of(disk: &SimDisk) -> Arc<dyn Disk> {
 
 pub fn find(disk: &SimDisk, options: &WalOptions, count: u16, history: &History) -> Result<FoundLog> {
     let from = vec![FIRST_LSN; usize::from(count)];
-    let known = Known {
-        from: &from,
-        earlier: (Gsn::ZERO, &[]),
-        complete: history.complete,
-        is_cutting: history.is_cutting,
-        is_new: false,
-    };
+    let known =
+        Known { from: &from, earlier: (Gsn::ZERO, &[]), complete: history.complete, is_cutting: history.is_cutting };
     Log::find(&disk_of(disk), &WalOptions { logs: count, ..options.clone() }, DATABASE, &known, None)
 }
 

@@ -122,7 +122,7 @@ impl Backup {
             chain.write_to(&target, OTHER, cut.at, |_| {}).unwrap();
         }
         let from = [FIRST_LSN; COUNT as usize];
-        let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete, is_cutting: true, is_new: false };
+        let known = Known { from: &from, earlier: (Gsn::ZERO, &[]), complete, is_cutting: true };
         let target = arc(&target.crash_image(&CrashChoice::Nothing));
         let found =
             Log::find(&target, &WalOptions { logs: COUNT, ..options(InsertDesign::Hybrid) }, OTHER, &known, None)
