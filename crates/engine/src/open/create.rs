@@ -25,8 +25,9 @@ const INITIAL_PAGES: u64 = 40;
 pub(super) const FIRST_TXN: TxnId = TxnId::new(1);
 
 /// Creates a database in a directory that is empty except for the marker. Returns its log, unless
-/// the end of the log is to be in persistent memory: a region that belongs to a log would be refused
-/// if a crash let the files be created again. So such a log is created without it, and closed.
+/// the end of the log is to be in persistent memory: a region that belongs to a log would be
+/// refused if a crash let the files be created again. So such a log is created without it, and
+/// closed.
 pub(super) fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Option<Log>> {
     let (shared, disk) = (disk, &**disk);
     let database = new_identity(disk);
