@@ -38,18 +38,18 @@ pub(super) fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Option<L
         disk.open(name, OpenMode::CreateNew)?;
     }
 
-    let stays_open = options.log_device == LogDevice::File;
-    let log_options = if stays_open {
-        options.of_log()
-    } else {
-        WalOptions { device: LogDevice::File, archive: None, spare_segments: 0, ..options.of_log() }
-    };
-    let logs = Log::create(shared, &log_options, database)?;
+    let on_files = WalOptions { device: LogDevice::File, ..options.of_log() };
+    let logs = Log::create(shared, &on_files, database)?;
     let mut tails = Vec::new();
     let log = |kind: Kind, payload: &[u8]| logs.insert_sync_record(LogId::ZERO, kind.record(payload), &mut tails);
     let (begin, end) = first_checkpoint(log, FIRST_TXN);
     logs.harden_at_once(end.gsn, Some(end.address()))?;
-    let log = if stays_open { Some(logs) } else { logs.close().map(|()| None)? };
+    let log = if options.log_device == LogDevice::File {
+        Some(logs)
+    } else {
+        logs.close()?;
+        None
+    };
 
     disk.sync_directory("")?;
     let control = Control {

@@ -30,8 +30,8 @@ pub(super) fn start(
     // What these refuse leaves the control file as it is.
     check_scheme(control_file.control.scheme, &options.scheme)?;
     let options = archive::with_kept(&*disk, &control_file.control, options)?;
-    let is_new = new_log.is_some();
-    if !is_new {
+    let has_new_log = new_log.is_some();
+    if !has_new_log {
         control_file.resync()?;
     }
     let opened = match &options.scheme {
@@ -53,8 +53,8 @@ pub(super) fn start(
     }
     let store = Store { pool: opened.pool, space: Space::new(1), scheme: opened.scheme };
     let engine = Arc::new(Engine::new((disk, home), options, control_file, store, locks, opened.shortfall));
-    // The checkpoint begins the second generation of a new database, in which nothing has changed.
-    if !is_new {
+    // With a new log nothing has changed: the checkpoint begins the second generation.
+    if !has_new_log {
         engine.generations().begin()?;
     }
     let control = engine.control.lock().control;

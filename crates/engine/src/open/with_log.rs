@@ -80,7 +80,10 @@ pub(super) fn open(
     }
 
     let started = clock::Instant::now();
-    let logs = new_log.map_or_else(|| open_logs(disk, options, control_file), Ok)?;
+    let logs = match new_log {
+        Some(log) => log,
+        None => open_logs(disk, options, control_file)?,
+    };
     let log_end_micros = recovery::micros(started);
     let shortfall = logs.shortfall();
     let is_in_memory = matches!(options.log_device, LogDevice::Nvm(_));

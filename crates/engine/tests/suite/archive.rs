@@ -113,3 +113,40 @@ fn opening_needs_the_archive_that_it_is_given() {
     assert!(matches!(&refused, Error::InvalidOption { option: "archive", .. }), "{refused}");
     open(1, &disk, &SimDisk::new(5)).close().unwrap();
 }
+
+/// An interrupted creation leaves nothing in the archive that keeps the database, made anew with
+/// another identity and another number of logs, from using it.
+#[test]
+fn a_database_is_created_again_with_the_archive_of_the_first_try() {
+    let operations = |logs| {
+        let (disk, archive) = (SimDisk::new(1), SimDisk::new(2));
+        drop(open(logs, &disk, &archive));
+        (disk.operations(), archive.operations())
+    };
+    let (mut interrupted, mut of_archive) = (0, 0);
+    for (logs, then) in [(1, 3), (3, 1)] {
+        let (on_disk, on_archive) = operations(logs);
+        let crashes = (0..on_disk).map(|at| (Some(at), None)).chain((0..on_archive).map(|at| (None, Some(at))));
+        for (seed, (at, at_archive)) in (1..).zip(crashes) {
+            let (disk, archive) = (SimDisk::new(seed), SimDisk::new(seed + 1));
+            at.into_iter().for_each(|at| disk.crash_at(at));
+            at_archive.into_iter().for_each(|at| archive.crash_at(at));
+            let first = Db::open_on(Arc::new(disk.clone()), options(logs, &archive));
+            let is_made = first.is_ok();
+            drop(first);
+            let (disk, archive) = (disk.image(), archive.image());
+            let has_control = disk.exists("control").unwrap();
+            assert!(has_control || !is_made, "{logs} logs, crash at {at:?}, {at_archive:?}");
+            interrupted += u32::from(!has_control);
+            of_archive += u32::from(!has_control && at_archive.is_some());
+            let db = open(then, &disk, &archive);
+            assert_eq!(db.metrics().log.archive_failures, 0);
+            let table = db.create_table("rows").unwrap();
+            write(&db, &table, 0..600).unwrap();
+            db.await_archive();
+            assert!(db.archive_failure().is_none() && db.metrics().log.segments_archived > 0);
+            db.close().unwrap();
+        }
+    }
+    assert!(interrupted > 30 && of_archive > 2, "{interrupted}, {of_archive}");
+}

@@ -262,7 +262,7 @@ impl Log {
     /// As [`Log::wait_hardened`].
     pub fn harden_at_once(&self, gsn: Gsn, own: Option<LogAddress>) -> Result<()> {
         match &self.several {
-            _ if self.is_hardened(gsn) || planted!(AcknowledgeBeforeFlush) => Ok(()),
+            _ if self.is_hardened(gsn) => Ok(()),
             None => self.streams[0].shared.wait(Lsn::new(gsn.get()), Ask::AtOnce),
             Some(several) => several.rounds.wait(own.map(LogAddress::log), gsn, Ask::AtOnce),
         }
