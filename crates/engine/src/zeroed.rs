@@ -62,17 +62,20 @@ pub(crate) fn zeroed<T: Zeroed>(count: usize) -> Box<[T]> {
 
 #[cfg(not(any(duramen_loom, duramen_machine)))]
 mod imp {
-    use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::ops::Deref;
     use std::ptr::NonNull;
+
+    use duramen_io::AlignedBuf;
+    use duramen_types::BLOCK_SIZE;
 
     use super::Zeroed;
 
     #[derive(Debug)]
     pub(super) struct Slice<T> {
-        memory: NonNull<u8>,
-        layout: Layout,
-        /// The first address in `memory` with the required alignment.
+        /// A large one is a mapping of its own. An allocator may reuse memory, and would have to
+        /// fill it with zeros.
+        #[allow(dead_code, reason = "held for its drop")]
+        memory: AlignedBuf,
         start: NonNull<T>,
         count: usize,
     }
@@ -84,17 +87,10 @@ mod imp {
 
     impl<T: Zeroed> Slice<T> {
         pub(super) fn new(count: usize) -> Option<Self> {
-            // Requesting a longer piece with byte alignment lets the allocator take fresh zero
-            // pages from the system without touching them.
-            let len = count.checked_mul(size_of::<T>())?.checked_add(align_of::<T>())?;
-            let layout = Layout::array::<u8>(len).ok()?;
-            // SAFETY: the size is not zero.
-            let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-            let skip = memory.as_ptr().align_offset(align_of::<T>());
-            // SAFETY: `skip` is less than the alignment, by which the memory is longer than the
-            // values.
-            let start = unsafe { memory.add(skip) }.cast();
-            Some(Self { memory, layout, start, count })
+            const { assert!(align_of::<T>() <= BLOCK_SIZE, "a buffer begins at a block boundary") }
+            let memory = AlignedBuf::try_zeroed(count.checked_mul(size_of::<T>())?)?;
+            let start = memory.start().cast();
+            Some(Self { memory, start, count })
         }
     }
 
@@ -103,8 +99,8 @@ mod imp {
 
         #[inline]
         fn deref(&self) -> &[T] {
-            // SAFETY: `start` points to `count` values that live as long as `self`. Only `new`
-            // makes a slice, and zeros are valid values by the contract of `Zeroed`.
+            // SAFETY: `start` points to `count` values in `memory`. Only `new` makes a slice, and
+            // zeros are valid values by the contract of `Zeroed`.
             unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
         }
     }
@@ -115,8 +111,6 @@ mod imp {
                 // SAFETY: as in `deref`; nobody uses the values any more.
                 unsafe { NonNull::slice_from_raw_parts(self.start, self.count).drop_in_place() }
             }
-            // SAFETY: allocated in `new` with this very layout.
-            unsafe { dealloc(self.memory.as_ptr(), self.layout) }
         }
     }
 }

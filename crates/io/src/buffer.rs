@@ -25,16 +25,24 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// Allocates `len` zero bytes, rounded up to whole blocks (at least one).
     pub fn zeroed(len: usize) -> Self {
-        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
-        let layout = Self::layout(len);
+        Self::try_zeroed(len).unwrap_or_else(|| handle_alloc_error(Self::layout(len.next_multiple_of(BLOCK_SIZE))))
+    }
+
+    /// Does the same, but returns `None` when the system cannot provide the memory.
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        let len = len.max(1).checked_next_multiple_of(BLOCK_SIZE).filter(|len| *len <= isize::MAX as usize)?;
         let memory = if len >= LARGE {
             map(len)
         } else {
             // SAFETY: the layout has a non-zero size.
-            unsafe { alloc_zeroed(layout) }
+            unsafe { alloc_zeroed(Self::layout(len)) }
         };
-        let Some(start) = NonNull::new(memory) else { handle_alloc_error(layout) };
-        Self { start, len }
+        Some(Self { start: NonNull::new(memory)?, len })
+    }
+
+    /// Returns the address of the first byte, for users that share the memory by their own rules.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
     }
 
     fn layout(len: usize) -> Layout {

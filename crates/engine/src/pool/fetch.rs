@@ -478,9 +478,7 @@ impl Pool {
     fn free_frame(&self) -> Option<FrameId> {
         let frame = {
             let mut free = self.free.lock();
-            let frame = free.pop()?;
-            self.frames.note_used(frame);
-            frame
+            free.pop().or_else(|| self.frames.take_unused())?
         };
         // Another thread with a stale look-up may hold the latch for an instant before it finds
         // that the page is gone.

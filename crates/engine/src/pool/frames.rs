@@ -138,14 +138,18 @@ impl Frames {
         self.headers.len()
     }
 
-    /// Records that `frame` is about to have a page. The caller holds the lock of the free frames.
-    pub(super) fn note_used(&self, frame: FrameId) {
-        let before = self.used.load(Ordering::Relaxed);
-        let used = before.max(frame.0 as usize + 1);
-        self.used.store(used, Ordering::Release);
-        if before < FIRST_HUGE && used >= FIRST_HUGE && !self.are_the_store() {
+    /// Takes a frame that has never had a page, if there is one. The caller holds the lock of the
+    /// free frames.
+    pub(super) fn take_unused(&self) -> Option<FrameId> {
+        let frame = self.used.load(Ordering::Relaxed);
+        if frame == self.count() {
+            return None;
+        }
+        self.used.store(frame + 1, Ordering::Release);
+        if frame + 1 == FIRST_HUGE {
             collapse_to_huge_pages(self.start, HUGE_PAGE);
         }
+        Some(FrameId(frame as u32))
     }
 
     /// Returns every frame that has had a page: at least those of all pages that were changed by
@@ -155,6 +159,7 @@ impl Frames {
     }
 
     /// Returns every frame.
+    #[cfg(test)]
     pub(super) fn ids(&self) -> impl Iterator<Item = FrameId> + use<> {
         // The page table also counts frames in 32 bits.
         (0..self.headers.len() as u32).map(FrameId)

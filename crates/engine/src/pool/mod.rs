@@ -192,7 +192,8 @@ pub(crate) struct Pool {
     table: PageTable,
     frames: Frames,
     lot: ParkingLot,
-    /// Frames without a page, which no thread has latched.
+    /// Frames that have had a page and have none now, which no thread has latched; those that have
+    /// had none come after them ([`Frames::take_unused`]).
     free: Mutex<Vec<FrameId>>,
     /// The clock's hand: the number of frames that it has passed.
     hand: CachePadded<AtomicUsize>,
@@ -238,14 +239,11 @@ impl Pool {
             None => Frames::new(count),
         };
         let frames = frames.ok_or(PoolError::NoMemory { frames: count })?;
-        // A frame of the store is never free for another page.
-        let mut free: Vec<FrameId> = if frames.are_the_store() { Vec::new() } else { frames.ids().collect() };
-        free.reverse();
         Ok(Arc::new(Self {
             table: PageTable::new(),
             frames,
             lot: ParkingLot::new().with_pre_block_hook(before_blocking),
-            free: Mutex::new(free),
+            free: Mutex::default(),
             hand: CachePadded::new(AtomicUsize::new(0)),
             dirty: CachePadded::new(AtomicUsize::new(0)),
             counters: CachePadded::default(),
