@@ -1,5 +1,6 @@
 //! Large arrays that begin as zeros. A native build has them from the system as fresh pages, which
-//! take no memory before they are used: a small database uses few of them.
+//! take no memory before they are used: a small database uses few of them. (Small arrays are filled
+//! with zeros.)
 
 use std::ops::Deref;
 
@@ -165,5 +166,19 @@ mod tests {
         assert_eq!(Arc::strong_count(&count), 2);
         drop(slice);
         assert_eq!(Arc::strong_count(&count), 1);
+    }
+
+    #[test]
+    fn a_large_slice_is_a_mapping_and_a_far_too_large_one_is_none() {
+        let many = (1 << 20) / size_of::<Counted>();
+        let slice = ZeroedSlice::<Counted>::new(many).unwrap();
+        assert!(slice.iter().all(|value| value.0.lock().is_none()));
+        let count = Arc::new(());
+        *slice[many - 1].0.lock() = Some(Arc::clone(&count));
+        drop(slice);
+        assert_eq!(Arc::strong_count(&count), 1);
+        for most in [usize::MAX, usize::MAX / size_of::<Counted>(), isize::MAX as usize / size_of::<Counted>()] {
+            assert!(ZeroedSlice::<Counted>::new(most).is_none());
+        }
     }
 }

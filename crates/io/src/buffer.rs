@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use duramen_types::BLOCK_SIZE;
 
-/// Zeroed heap memory whose address and length are multiples of [`BLOCK_SIZE`].
+/// Zeroed memory whose address and length are multiples of [`BLOCK_SIZE`].
 #[derive(Debug)]
 pub struct AlignedBuf {
     start: NonNull<u8>,
@@ -17,7 +17,8 @@ pub struct AlignedBuf {
 /// it back to the system.
 const LARGE: usize = 128 << 10;
 
-// SAFETY: the buffer owns its memory and lends it under the usual borrow rules.
+// SAFETY: the buffer owns its memory and lends it under the usual borrow rules. What users of
+// `start` do is unsafe, and theirs to justify.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: as above; shared references only read.
 unsafe impl Sync for AlignedBuf {}
@@ -40,7 +41,8 @@ impl AlignedBuf {
         Some(Self { start: NonNull::new(memory)?, len })
     }
 
-    /// Returns the address of the first byte, for users that share the memory by their own rules.
+    /// Returns the address of the first byte, for users that share the memory by their own rules. It
+    /// is valid as long as the buffer, which such users do not dereference.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -69,11 +71,11 @@ impl DerefMut for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.len >= LARGE {
-            // SAFETY: mapped in `zeroed` with this length; the borrow rules ensure that no slice of
-            // it is left.
+            // SAFETY: mapped in `try_zeroed` with this length; the borrow rules, or those of the
+            // users of `start`, ensure that no reference into it is left.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
         } else {
-            // SAFETY: allocated in `zeroed` with this very layout.
+            // SAFETY: allocated in `try_zeroed` with this very layout; the rest as above.
             unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
         }
     }

@@ -159,7 +159,7 @@ impl Frames {
     }
 
     /// Returns every frame.
-    #[cfg(test)]
+    #[cfg(all(test, not(duramen_loom)))]
     pub(super) fn ids(&self) -> impl Iterator<Item = FrameId> + use<> {
         // The page table also counts frames in 32 bits.
         (0..self.headers.len() as u32).map(FrameId)

@@ -192,8 +192,8 @@ pub(crate) struct Pool {
     table: PageTable,
     frames: Frames,
     lot: ParkingLot,
-    /// Frames that have had a page and have none now, which no thread has latched; those that have
-    /// had none come after them ([`Frames::take_unused`]).
+    /// Frames that were taken for a page and have none now, which no thread has latched; those that
+    /// were never taken come after them ([`Frames::take_unused`]).
     free: Mutex<Vec<FrameId>>,
     /// The clock's hand: the number of frames that it has passed.
     hand: CachePadded<AtomicUsize>,
