@@ -41,8 +41,8 @@ impl AlignedBuf {
         Some(Self { start: NonNull::new(memory)?, len })
     }
 
-    /// Returns the address of the first byte, for users that share the memory by their own rules. It
-    /// is valid as long as the buffer, which such users do not dereference.
+    /// Returns the address of the first byte, for users that share the memory by their own rules.
+    /// It is valid as long as the buffer, which such users do not dereference.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
