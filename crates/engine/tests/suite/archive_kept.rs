@@ -31,6 +31,14 @@ fn write(db: &Db, round: u8) {
     }
 }
 
+/// Makes a database that has written a first round to its archive, and closes it.
+fn archived(place: &Path, archive: &Path) {
+    let db = Db::open(place, in_archive(archive)).unwrap();
+    write(&db, 1);
+    db.await_archive();
+    db.close().unwrap();
+}
+
 fn last(round: u8) -> [u8; 1000] {
     [20 * round + 19; 1000]
 }
@@ -113,10 +121,7 @@ fn an_empty_directory_is_not_the_archive() {
 fn an_archive_that_is_given_up_ends() {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(name);
-    let db = Db::open(path("db"), in_archive(&path("archive"))).unwrap();
-    write(&db, 1);
-    db.await_archive();
-    db.close().unwrap();
+    archived(&path("db"), &path("archive"));
     let both = Options { give_up_archive: true, ..in_archive(&path("archive")) };
     assert!(matches!(Db::open(path("db"), both), Err(Error::InvalidOption { option: "give_up_archive", .. })));
     let db = Db::open(path("db"), Options { give_up_archive: true, ..options() }).unwrap();
@@ -162,10 +167,7 @@ fn a_damaged_or_foreign_file_is_refused() {
 fn no_database_is_created_if_its_archive_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(name);
-    let db = Db::open(path("db"), in_archive(&path("archive"))).unwrap();
-    write(&db, 1);
-    db.await_archive();
-    db.close().unwrap();
+    archived(&path("db"), &path("archive"));
     let reason = refusal(Db::open(path("other"), in_archive(&path("archive"))));
     assert!(reason.contains("another database"), "{reason}");
     assert!(!path("other").join("control").exists());
