@@ -121,7 +121,16 @@ fn hot_records_keep_their_history() {
     }
 }
 
-const CASES: [(Bug, fn()); 8] = [
+fn ranges_that_are_filled_again_keep_their_history() {
+    let (db, table) = database();
+    (0..50).for_each(|number| put(&db, &table, &[number], b"old"));
+    let snapshot = db.snapshot().unwrap();
+    db.run(|txn| txn.delete_range(&table, ..)).unwrap();
+    (0..50).step_by(2).for_each(|number| put(&db, &table, &[number], b"new"));
+    (0..50).for_each(|number| is(&snapshot, &table, &[number], b"old"));
+}
+
+const CASES: [(Bug, fn()); 9] = [
     (Bug::VersionPushedLate, what_is_not_committed_is_not_shown),
     (Bug::KeptVersionsForgotten, what_is_running_is_not_shown),
     (Bug::CommitPublishedEarly, what_is_committed_later_is_not_shown),
@@ -130,6 +139,7 @@ const CASES: [(Bug, fn()); 8] = [
     (Bug::ChainFreedUnderSnapshot, large_values_stay),
     (Bug::HorizonBeyondDurable, what_is_committed_later_is_not_shown),
     (Bug::PrunedTooMuch, hot_records_keep_their_history),
+    (Bug::RunValueLost, ranges_that_are_filled_again_keep_their_history),
 ];
 
 /// One test, because a planted bug affects the whole process.

@@ -120,10 +120,12 @@ probes! {
     GhostKeptForSnapshot,
     /// A snapshot read a value that the page no longer has.
     OlderVersionRead,
-    /// Values of neighbouring records were published as one.
+    /// Neighbouring records that were deleted together were published as one.
     RunPublished,
-    /// A snapshot read a value of a record that was deleted with others.
+    /// A snapshot read a record that was deleted with others.
     RunRead,
+    /// A transaction stored the value of such a record before it changed the leaf.
+    RunValueStored,
     /// A snapshot was opened while a transaction kept versions.
     RunningPublished,
     /// A snapshot was opened while a commit whose transaction has ended was not hardened.

@@ -345,6 +345,8 @@ bugs! {
         HorizonBeyondDurable,
         /// Pruning forgets the open snapshots.
         PrunedTooMuch,
+        /// A deleted record that is inserted again loses the value that its run left in the leaf.
+        RunValueLost,
     }
 }
 

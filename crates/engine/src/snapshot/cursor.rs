@@ -306,14 +306,15 @@ impl<'s> Cursor<'s> {
         let is_unchanged = page::gsn(&self.leaf) < self.snapshot.unchanged_below();
         let changed = if is_unchanged { start..start } else { start..end };
         for slot in changed {
-            let flags = node.flags(slot);
-            let mut item = Item { slot: slot as u16, flags, older: None };
+            let mut item = Item { slot: slot as u16, flags: node.flags(slot), older: None };
             let from = self.older.len();
             key_of(&node, slot, &mut self.key);
             let at = self.snapshot.gsn();
             match engine.versions.version_at(tree.table, &self.key, at, &mut self.older) {
+                Version::Current if item.flags.contains(SlotFlags::GHOST) => continue,
                 Version::Current => {}
                 Version::Absent => continue,
+                Version::InLeaf(flags) => item.flags = flags,
                 Version::Value(flags) => {
                     item.flags = flags;
                     item.older = Some((from as u32, self.older.len() as u32));
@@ -324,9 +325,7 @@ impl<'s> Cursor<'s> {
                     return Err(Interrupt::Restart);
                 }
             }
-            if item.older.is_some() || !flags.contains(SlotFlags::GHOST) {
-                self.items.push(item);
-            }
+            self.items.push(item);
         }
         if !planted!(LeafNotRevalidated) && leaf.validate().is_err() {
             self.items.clear();

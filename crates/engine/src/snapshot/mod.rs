@@ -309,6 +309,10 @@ impl Snapshot {
                 node.value_into(slot, value);
                 Some(flags)
             }
+            Version::InLeaf(flags) => {
+                node.value_into(slot, value);
+                Some(flags)
+            }
         };
         if !planted!(LeafNotRevalidated) {
             leaf.validate()?;

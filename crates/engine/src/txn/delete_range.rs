@@ -4,8 +4,8 @@
 //! or the whole table once there are many ([`crate::Options::lock_escalation`]). Then the records
 //! of one leaf are deleted together: one operation marks them as ghosts, and one record in the log
 //! has their keys. Once the table is locked, no scan is needed any more: the records are found
-//! under the latch of their leaf. As with single deletions, snapshots still find the old values,
-//! and the ghosts are purged when no snapshot needs them any more, leaf by leaf.
+//! under the latch of their leaf. Snapshots still find the old values, which the ghosts have; these
+//! are purged when no snapshot needs them any more, leaf by leaf.
 
 use std::ops::Bound;
 

@@ -441,7 +441,7 @@ fn again(engine: &Engine, context: &Context, waited: std::result::Result<(), Loc
 /// Returns the record at a slot as a snapshot sees it that does not see the change to come.
 fn unchanged<'a>(node: &Node<&'a [u8]>, slot: usize) -> Before<'a> {
     match node.flags(slot) {
-        flags if flags.contains(SlotFlags::GHOST) => Before::Absent,
+        flags if flags.contains(SlotFlags::GHOST) => Before::Ghost(node.value(slot)),
         flags => Before::Value(node.value(slot), flags),
     }
 }

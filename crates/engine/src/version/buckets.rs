@@ -9,7 +9,7 @@ use super::STRIPES;
 use super::node::{Node, prune};
 use super::registry::Registry;
 use super::runs::{self, Deleted, Runs};
-use super::values::{End, Place};
+use super::values::{Before, End, Place};
 use super::writer::{Outcome, Writer};
 use crate::lock::LockId;
 use crate::page::SlotFlags;
@@ -32,6 +32,8 @@ pub(crate) enum Version {
     Absent,
     /// The snapshot shows an older value, which was appended to the caller's buffer.
     Value(SlotFlags),
+    /// The snapshot shows the value that the leaf has, with these flags: the record was deleted.
+    InLeaf(SlotFlags),
     /// A transaction is committing: read again.
     Unsettled,
 }
@@ -192,6 +194,20 @@ impl Buckets {
         Some((table, records[0].key.into()))
     }
 
+    /// Stores the value that a record has in its leaf, if it lies in a run. The caller has latched
+    /// the leaf and is about to change the record.
+    #[inline]
+    pub(super) fn store_of_run(&self, table: TableId, key: &[u8], before: Before<'_>) {
+        let (Before::Ghost(value) | Before::Value(value, _)) = before else { return };
+        if !self.runs.is_empty() && !planted!(RunValueLost) {
+            let stored = self.runs.store(table, key, value);
+            if stored > 0 {
+                reach(Probe::RunValueStored);
+                self.count(stored);
+            }
+        }
+    }
+
     /// Marks the buckets of a writer's nodes as not empty: what a planted bug has left out.
     pub(super) fn mark_late(&self, writer: &Writer, end: End) {
         for bucket in writer.values.entries(end).map(|entry| entry.bucket()) {
@@ -257,15 +273,20 @@ impl Buckets {
                 Ok(_) => {}
             }
         }
-        let of_run = self.runs.with(table, key, |writer, value, flags| match turn_of(writer, at) {
+        let of_run = self.runs.with(table, key, |writer, stored, flags| match turn_of(writer, at) {
             // A node of the same transaction is older, even if the transaction has committed since
             // its outcome was read for the node.
             _ if oldest.is_some_and(|(node, _)| Arc::ptr_eq(&node.writer, writer)) => None,
             Err(Unsettled) => Some(Version::Unsettled),
             Ok(Some(turn)) if oldest.is_none_or(|(_, older)| turn < older) => {
                 reach(Probe::RunRead);
-                out.extend_from_slice(value);
-                Some(Version::Value(flags))
+                Some(match stored {
+                    None => Version::InLeaf(flags),
+                    Some(value) => {
+                        out.extend_from_slice(value);
+                        Version::Value(flags)
+                    }
+                })
             }
             Ok(_) => None,
         });

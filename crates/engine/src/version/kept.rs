@@ -155,7 +155,7 @@ impl Kept {
 impl Part {
     fn append(&mut self, table: TableId, key: &[u8], before: Before<'_>) {
         let (value, flags) = match before {
-            Before::Absent => (&[][..], None),
+            Before::Absent | Before::Ghost(_) => (&[][..], None),
             Before::Value(value, flags) => (value, Some(flags)),
         };
         let key_len = u16::try_from(key.len()).expect("the limit of a key's length was checked");
@@ -225,7 +225,7 @@ mod tests {
         for (place, (table, key, before)) in (0..).zip(found) {
             assert_eq!((table, key), (TABLE, &[place][..]));
             match before {
-                Before::Absent => assert_eq!(place, 3),
+                Before::Absent | Before::Ghost(_) => assert_eq!(place, 3),
                 Before::Value(value, flags) => {
                     assert_eq!(flags, SlotFlags::OVERFLOW);
                     assert_eq!(value, [&txn.to_le_bytes()[..], &[place; 100]].concat());

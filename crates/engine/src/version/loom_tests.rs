@@ -2,7 +2,8 @@
 //! number of preemptions).
 //!
 //! Run with `RUSTFLAGS="--cfg duramen_loom" cargo test --release -p duramen --lib version::loom`.
-//! The page is a latch's version and a value, read as the tree's readers do.
+//! The page is a latch's version and a value, read as the tree's readers do. If its record is a
+//! ghost, the value has the number of the deletion above [`GHOST`].
 
 // Not part of the models: these counters outlive a single run.
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,6 +17,7 @@ use crate::page::SlotFlags;
 
 const TABLE: TableId = TableId::new(16);
 const KEY: &[u8] = b"key";
+const GHOST: u32 = 32;
 
 fn model(body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -54,18 +56,21 @@ impl Model {
         self.latch.store(version + 2, Ordering::Release);
     }
 
-    /// Changes the record from `before`; the latch covers the push and the change.
-    fn write(&self, txn: &mut TxnVersions, before: u64, value: u64) {
-        let bytes = before.to_le_bytes();
-        self.versions.push(txn, TABLE, KEY, Before::Value(&bytes, SlotFlags::NONE), false);
+    /// Gives the record, or the ghost, `value`; the latch covers the push and the change.
+    fn write(&self, txn: &mut TxnVersions, value: u64) {
+        let before = self.page.load(Ordering::Relaxed);
+        let bytes = (before & ((1 << GHOST) - 1)).to_le_bytes();
+        let before = if before >> GHOST == 0 { Before::Value(&bytes, SlotFlags::NONE) } else { Before::Ghost(&bytes) };
+        self.versions.push(txn, TABLE, KEY, before, false);
         self.set(value);
     }
 
-    /// Changes the record as [`Self::write`] does, with a run instead of a node.
-    fn write_run(&self, txn: &mut TxnVersions, before: u64, value: u64) {
+    /// Makes the record a ghost: deletion number `value`, with a run.
+    fn delete(&self, txn: &mut TxnVersions, value: u64) {
+        let before = self.page.load(Ordering::Relaxed);
         let deleted = Deleted { key: KEY, value: &before.to_le_bytes(), flags: SlotFlags::NONE };
         self.versions.push_deleted(txn, TABLE, &[deleted]);
-        self.set(value);
+        self.set(before | value << GHOST);
     }
 
     fn commit(&self, txn: &mut TxnVersions) {
@@ -95,9 +100,12 @@ impl Model {
         }
         match found {
             Version::Unsettled => None,
+            Version::Current if page >> GHOST > 0 => Some(page >> GHOST),
             Version::Current => Some(page),
+            Version::InLeaf(_) => Some(page & ((1 << GHOST) - 1)),
             Version::Value(_) => Some(u64::from_le_bytes(older.try_into().expect("a number was pushed"))),
-            Version::Absent => panic!("the record was always there"),
+            // In these models commit number 1 alone deletes the record before another one writes.
+            Version::Absent => Some(1),
         }
     }
 }
@@ -145,7 +153,7 @@ fn a_snapshot_shows_the_commits_up_to_its_position() {
             thread::spawn("writer", move || {
                 for number in 0..2 {
                     let mut txn = TxnVersions::default();
-                    model.write(&mut txn, number, number + 1);
+                    model.write(&mut txn, number + 1);
                     model.commit(&mut txn);
                     model.harden();
                     model.versions.collect(0);
@@ -169,7 +177,7 @@ fn a_commit_in_its_window_is_neither_seen_nor_missed() {
         let own = Arc::clone(&model);
         let writer = thread::spawn("writer", move || {
             let mut txn = TxnVersions::default();
-            own.write(&mut txn, 0, 1);
+            own.write(&mut txn, 1);
             own.commit(&mut txn);
         });
         let own = Arc::clone(&model);
@@ -198,14 +206,14 @@ fn beside_a_reader(what: &str, write: impl Fn(&Model) + Copy + Send + Sync + 'st
 /// An abort restores the page and drops the versions.
 #[test]
 fn what_is_aborted_is_never_seen() {
-    let abort = |model: &Model, write: fn(&Model, &mut TxnVersions, u64, u64)| {
+    let abort = |model: &Model, write: fn(&Model, &mut TxnVersions, u64)| {
         let mut txn = TxnVersions::default();
-        write(model, &mut txn, 0, 77);
+        write(model, &mut txn, 77);
         model.set(0);
         model.versions.abort(&txn);
     };
     beside_a_reader("an abort", move |model| abort(model, Model::write));
-    beside_a_reader("an abort of a run", move |model| abort(model, Model::write_run));
+    beside_a_reader("an abort of a run", move |model| abort(model, Model::delete));
 }
 
 /// A run, and a node of another commit, are written, committed, hardened and freed.
@@ -217,8 +225,8 @@ fn a_run_shows_what_a_node_would() {
             for number in 0..2 {
                 let mut txn = TxnVersions::default();
                 match number == number_of_run {
-                    true => model.write_run(&mut txn, number, number + 1),
-                    false => model.write(&mut txn, number, number + 1),
+                    true => model.delete(&mut txn, number + 1),
+                    false => model.write(&mut txn, number + 1),
                 }
                 model.commit(&mut txn);
                 model.harden();
@@ -234,12 +242,34 @@ fn a_run_shows_what_a_node_would() {
 fn a_node_is_older_than_a_run_of_the_same_transaction() {
     beside_a_reader("a node and a run", |model| {
         let mut txn = TxnVersions::default();
-        model.write(&mut txn, 0, 77);
-        model.write_run(&mut txn, 77, 1);
+        model.write(&mut txn, 77);
+        model.delete(&mut txn, 1);
         model.commit(&mut txn);
         model.harden();
         model.versions.collect(0);
     });
+}
+
+/// A record of a run gets another value: by a commit behind that of the run, neither of which is
+/// hardened, and by one that is aborted.
+#[test]
+fn a_run_has_the_value_that_the_leaf_loses() {
+    for (what, commits) in [("a ghost that is inserted again", true), ("and is a ghost again", false)] {
+        beside_a_reader(what, move |model| {
+            let mut txn = TxnVersions::default();
+            model.delete(&mut txn, 1);
+            model.commit(&mut txn);
+            let ghost = model.page.load(Ordering::Relaxed);
+            let mut txn = TxnVersions::default();
+            model.write(&mut txn, 2);
+            if commits {
+                return model.commit(&mut txn);
+            }
+            // What the undo leaves in a ghost matters to nobody.
+            model.set(ghost | 88);
+            model.versions.abort(&txn);
+        });
+    }
 }
 
 /// A context drops what it has kept of earlier transactions, unless they are not hardened.
@@ -250,7 +280,7 @@ fn a_context_drops_only_what_no_snapshot_needs() {
         beside_a_reader(what, move |model| {
             let mut txn = TxnVersions::default();
             for number in 0..3 {
-                model.write(&mut txn, number, number + 1);
+                model.write(&mut txn, number + 1);
                 model.commit(&mut txn);
                 if number < hardened {
                     model.harden();
@@ -287,14 +317,14 @@ fn pruning_leaves_what_a_snapshot_needs() {
         let model = Arc::new(Model::new());
         for number in 0..8 {
             let mut txn = TxnVersions::default();
-            model.write(&mut txn, number, number + 1);
+            model.write(&mut txn, number + 1);
             model.commit(&mut txn);
         }
         let own = Arc::clone(&model);
         let writer = thread::spawn("writer", move || {
             own.harden();
             let mut txn = TxnVersions::default();
-            own.write(&mut txn, 8, 9);
+            own.write(&mut txn, 9);
             own.commit(&mut txn);
         });
         counted.look(&model);

@@ -17,8 +17,9 @@
 //! - [`Buckets`](buckets): the nodes, in no order, and beside them a byte for each bucket that says
 //!   whether it is empty. Made when versions are first published; the buckets in parts, when one of
 //!   a part gets its first node.
-//! - [`Runs`](runs): the values of neighbouring records that were deleted together, which are
-//!   published as one. For readers, and for ghosts, a record of a run is what a node is.
+//! - [`Runs`](runs): neighbouring records that were deleted together and are published as one.
+//!   Their values stay in the leaf. For readers, and for ghosts, a record of a run is what a node
+//!   is.
 //! - [`VersionStore`]: all of it. A *retired* transaction, one that has committed and has published
 //!   versions or leaves something to be cleared away, waits in a queue of the thread's stripe until
 //!   no snapshot needs its versions. One that has only kept values does nothing when it ends: its
@@ -28,8 +29,9 @@
 //! A position is the GSN of a commit, or the number of the commit ([`CommitOrder`]).
 //!
 //! *Write.* The leaf is latched. The value is kept, or published, before the page changes. If the
-//! transaction has a node of the key, that one has the older value. A transaction that has
-//! published one value, or deletes a record, publishes all of them.
+//! transaction has a node of the key, that one has the older value. If the record lies in a run,
+//! of this or another transaction, the run first gets the value that the leaf has. A transaction
+//! that has published one value, or deletes a record, publishes all of them.
 //!
 //! *Publish.* The thread that opens a snapshot while there is none first lets every later change
 //! publish its version at once. Then it publishes what each context keeps, under the lock of the

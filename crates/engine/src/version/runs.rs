@@ -1,9 +1,16 @@
-//! Runs: the values of neighbouring records that one transaction has deleted together.
+//! Runs: neighbouring records that one transaction has deleted together.
 //!
-//! A run takes a part of the time and the memory of as many nodes. Runs are found by the order of
-//! keys, so the ranges of keys of no two of them overlap: a deletion whose range overlaps with that
-//! of a run publishes nodes instead. Runs are freed as nodes are, but long chains are not pruned of
-//! them.
+//! A run takes a part of the time and the memory of as many nodes, because it has no values: a
+//! deleted record stays in its leaf as a ghost, with its value, as long as a snapshot may need it.
+//! A transaction that is about to change the value of such a cell, because it inserts the record
+//! again, or because the deletion was taken back to a savepoint, stores the value in the run before
+//! ([`Runs::store`]). It holds the latch of the leaf. A reader that finds no value in the run takes
+//! that of the leaf, and then validates the leaf: if the leaf has not changed, the value was
+//! still the old one.
+//!
+//! Runs are found by the order of keys, so the ranges of keys of no two of them overlap: a deletion
+//! whose range overlaps with that of a run publishes nodes instead. Runs are freed as nodes are,
+//! but long chains are not pruned of them.
 //!
 //! A transaction adds no node of a record that lies in one of its runs, but it may add a run over
 //! records of which it has nodes. So where it has both, the node is older. A reader decides this by
@@ -42,21 +49,23 @@ pub(super) struct Runs {
     tables: RwLock<BTreeMap<TableId, OfTable>>,
 }
 
-/// The values of one run.
+/// The records of one run.
 #[derive(Debug)]
 struct Run {
     writer: Arc<Writer>,
     /// In the order of the keys.
     records: Box<[Record]>,
-    /// The key of each record, and behind it the value.
-    bytes: Box<[u8]>,
+    /// The keys of all records.
+    keys: Box<[u8]>,
+    /// The values that the leaves do not have any more, by the number of the record.
+    stored: BTreeMap<usize, Box<[u8]>>,
 }
 
-/// Where a record ends in the bytes of its run.
 #[derive(Debug)]
 struct Record {
-    key: u32,
-    value: u32,
+    /// Where its key ends in those of the run.
+    end: u32,
+    /// Those of the record before the deletion.
     flags: SlotFlags,
 }
 
@@ -104,12 +113,27 @@ impl Runs {
         freed.iter().map(Run::size).sum()
     }
 
-    /// Calls `found` with the value of a record and its writer, if it lies in a run.
+    /// Stores the value that a record has in its leaf, if it lies in a run and has no value there;
+    /// returns the bytes of memory that the value takes. The caller has latched the leaf.
+    pub(super) fn store(&self, table: TableId, key: &[u8], value: &[u8]) -> u64 {
+        if self.with(table, key, |_, stored, _| stored.is_none()) != Some(true) {
+            return 0;
+        }
+        let mut tables = self.tables.write();
+        let run = tables.get_mut(&table).and_then(|runs| at_or_below_mut(runs, key));
+        // It may have been freed meanwhile.
+        let Some((run, at)) = run.and_then(|run| run.find(key).map(|at| (run, at))) else { return 0 };
+        run.stored.insert(at, value.into());
+        size_of_stored(value)
+    }
+
+    /// Calls `found` with the writer of a record, its value if the leaf may not have it any more,
+    /// and its flags, if it lies in a run.
     pub(super) fn with<T>(
         &self,
         table: TableId,
         key: &[u8],
-        found: impl FnOnce(&Arc<Writer>, &[u8], SlotFlags) -> T,
+        found: impl FnOnce(&Arc<Writer>, Option<&[u8]>, SlotFlags) -> T,
     ) -> Option<T> {
         if self.is_empty() {
             return None;
@@ -117,7 +141,7 @@ impl Runs {
         let tables = self.tables.read();
         let run = at_or_below(tables.get(&table)?, key)?;
         let at = run.find(key)?;
-        Some(found(&run.writer, run.value(at), run.records[at].flags))
+        Some(found(&run.writer, run.stored.get(&at).map(|value| &value[..]), run.records[at].flags))
     }
 }
 
@@ -126,30 +150,30 @@ fn at_or_below<'r>(runs: &'r OfTable, key: &[u8]) -> Option<&'r Run> {
     runs.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back().map(|(_, run)| run)
 }
 
+/// Does the same to change the run.
+fn at_or_below_mut<'r>(runs: &'r mut OfTable, key: &[u8]) -> Option<&'r mut Run> {
+    runs.range_mut::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back().map(|(_, run)| run)
+}
+
+/// Returns the bytes of memory that a stored value takes.
+fn size_of_stored(value: &[u8]) -> u64 {
+    (size_of::<(usize, Box<[u8]>)>() + value.len()) as u64
+}
+
 impl Run {
     fn new(writer: Arc<Writer>, deleted: &[Deleted<'_>]) -> Self {
-        let len = deleted.iter().map(|record| record.key.len() + record.value.len()).sum();
-        let (mut bytes, mut records) = (Vec::with_capacity(len), Vec::with_capacity(deleted.len()));
-        for Deleted { key, value, flags } in deleted {
-            bytes.extend_from_slice(key);
-            let key = bytes.len() as u32;
-            bytes.extend_from_slice(value);
-            records.push(Record { key, value: bytes.len() as u32, flags: *flags });
+        let len = deleted.iter().map(|record| record.key.len()).sum();
+        let (mut keys, mut records) = (Vec::with_capacity(len), Vec::with_capacity(deleted.len()));
+        for Deleted { key, flags, .. } in deleted {
+            keys.extend_from_slice(key);
+            records.push(Record { end: keys.len() as u32, flags: *flags });
         }
-        Self { writer, records: records.into_boxed_slice(), bytes: bytes.into_boxed_slice() }
-    }
-
-    fn start(&self, at: usize) -> usize {
-        at.checked_sub(1).map_or(0, |before| self.records[before].value as usize)
+        Self { writer, records: records.into(), keys: keys.into(), stored: BTreeMap::new() }
     }
 
     fn key(&self, at: usize) -> &[u8] {
-        &self.bytes[self.start(at)..self.records[at].key as usize]
-    }
-
-    fn value(&self, at: usize) -> &[u8] {
-        let Record { key, value, .. } = self.records[at];
-        &self.bytes[key as usize..value as usize]
+        let start = at.checked_sub(1).map_or(0, |before| self.records[before].end as usize);
+        &self.keys[start..self.records[at].end as usize]
     }
 
     fn last(&self) -> &[u8] {
@@ -172,7 +196,8 @@ impl Run {
     /// Returns the bytes of memory that the run takes, with its first key in two places.
     fn size(&self) -> u64 {
         let places = 2 * (size_of::<Place>() + self.key(0).len());
-        (size_of::<Self>() + size_of_val(&self.records[..]) + self.bytes.len() + places) as u64
+        let stored: u64 = self.stored.values().map(|value| size_of_stored(value)).sum();
+        (size_of::<Self>() + size_of_val(&self.records[..]) + self.keys.len() + places) as u64 + stored
     }
 }
 
@@ -186,8 +211,9 @@ mod tests {
         keys.iter().map(|key| Deleted { key, value: &key[..1], flags: SlotFlags::NONE }).collect()
     }
 
+    /// Returns the value of a record that lies in a run: one that is stored there, or empty.
     fn value(runs: &Runs, key: &[u8]) -> Option<Vec<u8>> {
-        runs.with(TABLE, key, |_, value, _| value.to_vec())
+        runs.with(TABLE, key, |_, stored, _| stored.unwrap_or_default().to_vec())
     }
 
     #[test]
@@ -196,16 +222,20 @@ mod tests {
         assert!(runs.is_empty() && value(&runs, b"b").is_none());
         let size = runs.add(&writer, TABLE, &run_of(&[b"b", b"cc", b"f"])).expect("nothing is there");
         assert!(runs.add(&writer, TABLE, &run_of(&[b"g", b"h"])).is_some());
-        for (key, expected) in
-            [(&b"a"[..], None), (b"b", Some(b"b")), (b"c", None), (b"cc", Some(b"c")), (b"f", Some(b"f"))]
-        {
-            assert_eq!(value(&runs, key), expected.map(|value| value.to_vec()), "{key:?}");
+        let stored = runs.store(TABLE, b"cc", b"value");
+        assert!(stored > 5);
+        assert_eq!(runs.store(TABLE, b"cc", b"a later value"), 0, "it has its value");
+        for outside in [&b"a"[..], b"c", b"i"] {
+            assert_eq!(runs.store(TABLE, outside, b"value"), 0);
+            assert!(value(&runs, outside).is_none(), "{outside:?}");
         }
-        assert_eq!(value(&runs, b"h"), Some(b"h".to_vec()));
-        assert!(value(&runs, b"i").is_none());
+        for (key, expected) in [(&b"b"[..], &b""[..]), (b"cc", b"value"), (b"f", b""), (b"h", b"")] {
+            assert_eq!(value(&runs, key).as_deref(), Some(expected), "{key:?}");
+        }
         assert!(runs.with(TableId::new(17), b"b", |_, _, _| ()).is_none(), "of another table");
-        assert_eq!(runs.free(&[(TABLE, b"b"[..].into())]), size);
+        assert_eq!(runs.free(&[(TABLE, b"b"[..].into())]), size + stored);
         assert!(value(&runs, b"cc").is_none() && value(&runs, b"g").is_some());
+        assert_eq!(runs.store(TABLE, b"cc", b"value"), 0, "it is freed");
         runs.free(&[(TABLE, b"g"[..].into())]);
         assert!(runs.is_empty());
     }

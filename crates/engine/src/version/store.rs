@@ -157,6 +157,9 @@ impl VersionStore {
         if !self.is_on {
             return;
         }
+        if let Some(buckets) = self.buckets.get() {
+            buckets.store_of_run(table, key, before);
+        }
         let versions = &mut *txn.shared.get_or_insert_with(|| self.register()).lock();
         let keeps = !is_deletion && versions.published.is_none() && versions.kept.running_size() < MOST_KEPT;
         // A thread that opens a snapshot sees what is kept before it locks this, and what is pushed
@@ -169,8 +172,8 @@ impl VersionStore {
         self.add(published, table, key, before);
     }
 
-    /// Publishes the values of records of one leaf that are deleted together, in the order of their
-    /// keys; otherwise as [`Self::push`].
+    /// Publishes records of one leaf that are deleted together, in the order of their keys;
+    /// otherwise as [`Self::push`]. Their values stay in the leaf.
     pub(crate) fn push_deleted(&self, txn: &mut TxnVersions, table: TableId, records: &[Deleted<'_>]) {
         if !self.is_on {
             return;

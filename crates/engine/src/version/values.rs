@@ -28,6 +28,8 @@ const VALUE: u16 = 2;
 pub(crate) enum Before<'a> {
     /// There was none.
     Absent,
+    /// There was none, but the leaf has a ghost with this value.
+    Ghost(&'a [u8]),
     /// The value in the leaf, which may be a reference to overflow pages.
     Value(&'a [u8], SlotFlags),
 }
@@ -87,7 +89,7 @@ impl Values {
     /// its buffer.
     pub(super) fn append(&self, end: &mut End, table: TableId, key: &[u8], before: Before<'_>, bucket: u32) -> Place {
         let (value, flags, kind) = match before {
-            Before::Absent => (&[][..], SlotFlags::NONE, ABSENT),
+            Before::Absent | Before::Ghost(_) => (&[][..], SlotFlags::NONE, ABSENT),
             Before::Value(value, flags) => (value, flags, VALUE),
         };
         let key_len = u16::try_from(key.len()).expect("the limit of a key's length was checked");
