@@ -335,5 +335,5 @@ fn versions(options: &Options, scheme: &Arc<dyn StorageScheme>) -> VersionStore 
         let are_shared = scheme.commits_share_gsns();
         CommitOrder::gsns(are_shared, move || scheme.hardened_commits().expect("it depends on the scheme alone"))
     };
-    VersionStore::new(order, options.version_memory() as u64)
+    VersionStore::new(order, options.version_memory() as u64, scheme.keeps_values_of_ghosts())
 }

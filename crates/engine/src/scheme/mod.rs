@@ -172,6 +172,12 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
     /// Returns the counters of the heap, if the scheme has one.
     fn heap(&self) -> Option<HeapMetrics>;
 
+    /// Returns whether a deleted record keeps its value in its leaf, also while the leaf is not in
+    /// the pool.
+    fn keeps_values_of_ghosts(&self) -> bool {
+        true
+    }
+
     /// Returns the counters of the PCM region, if the scheme has one.
     fn pcm(&self) -> Option<PcmMetrics> {
         None

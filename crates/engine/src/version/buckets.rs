@@ -195,17 +195,19 @@ impl Buckets {
     }
 
     /// Stores the value that a record has in its leaf, if it lies in a run. The caller has latched
-    /// the leaf and is about to change the record.
+    /// the leaf and is about to change the record. Returns the bytes that were counted.
     #[inline]
-    pub(super) fn store_of_run(&self, table: TableId, key: &[u8], before: Before<'_>) {
-        let (Before::Ghost(value) | Before::Value(value, _)) = before else { return };
-        if !self.runs.is_empty() && !planted!(RunValueLost) {
-            let stored = self.runs.store(table, key, value);
-            if stored > 0 {
-                reach(Probe::RunValueStored);
-                self.count(stored);
-            }
+    pub(super) fn store_of_run(&self, table: TableId, key: &[u8], before: Before<'_>) -> u64 {
+        let (Before::Ghost(value) | Before::Value(value, _)) = before else { return 0 };
+        if self.runs.is_empty() || planted!(RunValueLost) {
+            return 0;
         }
+        let stored = self.runs.store(table, key, value);
+        if stored > 0 {
+            reach(Probe::RunValueStored);
+            self.count(stored);
+        }
+        stored
     }
 
     /// Marks the buckets of a writer's nodes as not empty: what a planted bug has left out.

@@ -124,7 +124,7 @@ impl Stripe {
 
     /// Adds a transaction; whatever is to be done is left to a later one.
     pub(super) fn enter(&mut self, retired: Retired) {
-        self.uncompared += retired.published.as_ref().map_or(0, |published| published.bytes);
+        self.uncompared += retired.published.as_ref().map_or(0, |published| published.bytes + published.stored);
         self.queue.push_back(retired);
     }
 

@@ -6,7 +6,8 @@
 //! again, or because the deletion was taken back to a savepoint, stores the value in the run before
 //! ([`Runs::store`]). It holds the latch of the leaf. A reader that finds no value in the run takes
 //! that of the leaf, and then validates the leaf: if the leaf has not changed, the value was
-//! still the old one.
+//! still the old one. Where ghosts lose their values with their frame in the pool (tuples of
+//! `pcm-logging`), nodes are published instead of runs.
 //!
 //! Runs are found by the order of keys, so the ranges of keys of no two of them overlap: a deletion
 //! whose range overlaps with that of a run publishes nodes instead. Runs are freed as nodes are,
@@ -57,8 +58,8 @@ struct Run {
     records: Box<[Record]>,
     /// The keys of all records.
     keys: Box<[u8]>,
-    /// The values that the leaves do not have any more, by the number of the record.
-    stored: BTreeMap<usize, Box<[u8]>>,
+    /// Empty, or for each record the value that its leaf may not have any more.
+    stored: Box<[Option<Box<[u8]>>]>,
 }
 
 #[derive(Debug)]
@@ -123,8 +124,12 @@ impl Runs {
         let run = tables.get_mut(&table).and_then(|runs| at_or_below_mut(runs, key));
         // It may have been freed meanwhile.
         let Some((run, at)) = run.and_then(|run| run.find(key).map(|at| (run, at))) else { return 0 };
-        run.stored.insert(at, value.into());
-        size_of_stored(value)
+        let before = run.size();
+        if run.stored.is_empty() {
+            run.stored = run.records.iter().map(|_| None).collect();
+        }
+        run.stored[at] = Some(value.into());
+        run.size() - before
     }
 
     /// Calls `found` with the writer of a record, its value if the leaf may not have it any more,
@@ -141,7 +146,8 @@ impl Runs {
         let tables = self.tables.read();
         let run = at_or_below(tables.get(&table)?, key)?;
         let at = run.find(key)?;
-        Some(found(&run.writer, run.stored.get(&at).map(|value| &value[..]), run.records[at].flags))
+        let stored = run.stored.get(at).and_then(Option::as_deref);
+        Some(found(&run.writer, stored, run.records[at].flags))
     }
 }
 
@@ -155,11 +161,6 @@ fn at_or_below_mut<'r>(runs: &'r mut OfTable, key: &[u8]) -> Option<&'r mut Run>
     runs.range_mut::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back().map(|(_, run)| run)
 }
 
-/// Returns the bytes of memory that a stored value takes.
-fn size_of_stored(value: &[u8]) -> u64 {
-    (size_of::<(usize, Box<[u8]>)>() + value.len()) as u64
-}
-
 impl Run {
     fn new(writer: Arc<Writer>, deleted: &[Deleted<'_>]) -> Self {
         let len = deleted.iter().map(|record| record.key.len()).sum();
@@ -168,7 +169,7 @@ impl Run {
             keys.extend_from_slice(key);
             records.push(Record { end: keys.len() as u32, flags: *flags });
         }
-        Self { writer, records: records.into(), keys: keys.into(), stored: BTreeMap::new() }
+        Self { writer, records: records.into(), keys: keys.into(), stored: Box::default() }
     }
 
     fn key(&self, at: usize) -> &[u8] {
@@ -196,8 +197,9 @@ impl Run {
     /// Returns the bytes of memory that the run takes, with its first key in two places.
     fn size(&self) -> u64 {
         let places = 2 * (size_of::<Place>() + self.key(0).len());
-        let stored: u64 = self.stored.values().map(|value| size_of_stored(value)).sum();
-        (size_of::<Self>() + size_of_val(&self.records[..]) + self.keys.len() + places) as u64 + stored
+        let stored: usize = self.stored.iter().flatten().map(|value| value.len()).sum();
+        let lists = size_of_val(&self.records[..]) + size_of_val(&self.stored[..]);
+        (size_of::<Self>() + lists + self.keys.len() + stored + places) as u64
     }
 }
 

@@ -27,6 +27,8 @@ const RETIRED: u64 = (size_of::<Writer>() + size_of::<Retired>()) as u64;
 pub(crate) struct VersionStore {
     /// Whether the database keeps versions at all.
     is_on: bool,
+    /// Whether records that are deleted together are published as runs.
+    has_runs: bool,
     /// The logarithm of the number of buckets.
     bits: u32,
     /// The most bytes of versions.
@@ -74,11 +76,11 @@ impl Shard {
 }
 
 impl VersionStore {
-    /// Creates a store for versions of `limit` bytes.
-    pub(crate) fn new(order: CommitOrder, limit: u64) -> Self {
+    /// Creates a store for versions of `limit` bytes. It has runs only if ghosts keep their values.
+    pub(crate) fn new(order: CommitOrder, limit: u64, ghosts_keep_values: bool) -> Self {
         // A transaction with one short value takes some hundred bytes.
         let bits = (limit / 2048).max(1).ilog2().clamp(8, 20);
-        Self::with_buckets(order, limit, bits, true)
+        Self { has_runs: ghosts_keep_values, ..Self::with_buckets(order, limit, bits, true) }
     }
 
     /// Creates a store that keeps nothing.
@@ -90,6 +92,7 @@ impl VersionStore {
         let stripes = (2 * thread::available_parallelism()).next_power_of_two().min(STRIPES);
         Self {
             is_on,
+            has_runs: is_on,
             bits,
             limit,
             buckets: OnceLock::new(),
@@ -157,9 +160,7 @@ impl VersionStore {
         if !self.is_on {
             return;
         }
-        if let Some(buckets) = self.buckets.get() {
-            buckets.store_of_run(table, key, before);
-        }
+        let stored = self.buckets.get().map_or(0, |buckets| buckets.store_of_run(table, key, before));
         let versions = &mut *txn.shared.get_or_insert_with(|| self.register()).lock();
         let keeps = !is_deletion && versions.published.is_none() && versions.kept.running_size() < MOST_KEPT;
         // A thread that opens a snapshot sees what is kept before it locks this, and what is pushed
@@ -169,6 +170,7 @@ impl VersionStore {
             return;
         }
         let published = self.publish(versions);
+        published.stored += stored;
         self.add(published, table, key, before);
     }
 
@@ -180,7 +182,9 @@ impl VersionStore {
         }
         let versions = &mut *txn.shared.get_or_insert_with(|| self.register()).lock();
         let published = self.publish(versions);
-        if let Some(place) = self.buckets().add_run(&published.writer, table, records) {
+        if self.has_runs
+            && let Some(place) = self.buckets().add_run(&published.writer, table, records)
+        {
             published.runs.push(place);
             return;
         }
@@ -257,7 +261,7 @@ impl VersionStore {
 
     /// Drops the versions of a transaction; returns its writer for another one.
     fn drop_versions(&self, published: Published) -> Option<Arc<Writer>> {
-        let Published { mut writer, end, runs, bytes } = published;
+        let Published { mut writer, end, runs, bytes, .. } = published;
         self.buckets().free(&writer, end);
         self.buckets().free_runs(&runs);
         self.buckets().discount(bytes);

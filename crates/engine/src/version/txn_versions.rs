@@ -51,13 +51,15 @@ pub(super) struct Published {
     pub(super) runs: Vec<Place>,
     /// The bytes that were counted, except those of runs.
     pub(super) bytes: u64,
+    /// The bytes of values that the transaction has stored in runs.
+    pub(super) stored: u64,
 }
 
 impl Published {
     /// Makes those of a transaction that has published nothing yet.
     pub(super) fn new(writer: Arc<Writer>, outcome: Outcome) -> Self {
         writer.set(outcome);
-        Self { writer, end: End::default(), runs: Vec::new(), bytes: 0 }
+        Self { writer, end: End::default(), runs: Vec::new(), bytes: 0, stored: 0 }
     }
 
     /// Returns the bytes of values and nodes that were added since the values ended at `begin`.

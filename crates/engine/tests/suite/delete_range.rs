@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use duramen::pmem::{Domain, SimMemory, Source};
 use duramen::{
-    Barriers, BatchOptions, Db, Error, HeapOptions, Isolation, Options, PcmOptions, Scheme, Snapshot, Table, Txn,
+    Barriers, BatchOptions, Db, Error, Granularity, HeapOptions, Isolation, Options, PcmOptions, Scheme, Snapshot,
+    Table, Txn,
 };
 use duramen_io::SimDisk;
 use duramen_test_support::{Rng, is_long};
@@ -40,6 +41,9 @@ fn ways() -> Vec<(&'static str, Options)> {
     let batches = Scheme::NvramGroupCommit(heap(), BatchOptions::default());
     let memory = SimMemory::new(16 << 20, Domain::VolatileCache);
     let pcm = PcmOptions::new(Source::Simulated(memory), 16 << 20, Domain::VolatileCache);
+    let memory = SimMemory::new(16 << 20, Domain::VolatileCache);
+    let tuples = PcmOptions::new(Source::Simulated(memory), 16 << 20, Domain::VolatileCache);
+    let tuples = PcmOptions { granularity: Granularity::Tuple, ..tuples };
     vec![
         ("log", small()),
         ("log, table locked", Options { lock_escalation: 1, ..small() }),
@@ -49,6 +53,7 @@ fn ways() -> Vec<(&'static str, Options)> {
         ("in place, barriers of the paper", on_memory(Scheme::InPlace(paper))),
         ("batches", Options { lock_escalation: 100, ..on_memory(batches) }),
         ("PCM", on_memory(Scheme::PcmLogging(pcm))),
+        ("PCM, tuples", on_memory(Scheme::PcmLogging(tuples))),
     ]
 }
 
@@ -450,5 +455,26 @@ fn rollbacks_to_savepoints_leave_no_ghosts() {
         }
         assert_eq!(db.begin().scan(&table, ..).count(), 1, "{way}");
         db.close().unwrap();
+    }
+}
+
+/// Ghosts in tuples have no values, so a leaf that had left the pool lost those that a snapshot
+/// needed.
+#[test]
+fn snapshots_see_deleted_records_whose_leaves_have_left_the_pool() {
+    for (name, options) in ways_with_snapshots() {
+        let (db, table) = filled(Options { pool_bytes: 512 << 10, ..options }, 0, &[]);
+        for first in (0..6_000_u32).step_by(50) {
+            let mut keys = first..first + 50;
+            db.run(|txn| keys.try_for_each(|key| txn.put(&table, &key.to_be_bytes(), &[7; 100]))).unwrap();
+        }
+        let snapshot = db.snapshot().unwrap();
+        for from in (0..6_000_u32).step_by(50) {
+            db.run(|txn| txn.delete_range(&table, from.to_be_bytes()..(from + 3).to_be_bytes())).unwrap();
+        }
+        for _ in 0..2 {
+            let rows = snapshot.scan(&table, ..).filter(|row| row.as_ref().unwrap().1 == [7; 100]).count();
+            assert_eq!(rows, 6_000, "{name}");
+        }
     }
 }

@@ -544,6 +544,11 @@ impl StorageScheme for PcmLogging {
         None
     }
 
+    fn keeps_values_of_ghosts(&self) -> bool {
+        // The tuple of a ghost has no value.
+        self.pages.granularity() == Granularity::Page
+    }
+
     fn pcm(&self) -> Option<PcmMetrics> {
         Some(self.pages.metrics())
     }
