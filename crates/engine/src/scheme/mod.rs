@@ -130,6 +130,12 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Returns whether a deleted record keeps its value in its leaf, also while the leaf is not in
+    /// the pool.
+    fn keeps_values_of_ghosts(&self) -> bool {
+        true
+    }
+
     /// Returns a GSN such that no record so far has a higher one; zero if the scheme orders only
     /// the changes of each page and of each transaction.
     fn latest(&self) -> Gsn;
@@ -171,12 +177,6 @@ pub(crate) trait StorageScheme: Send + Sync + fmt::Debug {
 
     /// Returns the counters of the heap, if the scheme has one.
     fn heap(&self) -> Option<HeapMetrics>;
-
-    /// Returns whether a deleted record keeps its value in its leaf, also while the leaf is not in
-    /// the pool.
-    fn keeps_values_of_ghosts(&self) -> bool {
-        true
-    }
 
     /// Returns the counters of the PCM region, if the scheme has one.
     fn pcm(&self) -> Option<PcmMetrics> {

@@ -32,7 +32,7 @@ pub(crate) enum Version {
     Absent,
     /// The snapshot shows an older value, which was appended to the caller's buffer.
     Value(SlotFlags),
-    /// The snapshot shows the value that the leaf has, with these flags: the record was deleted.
+    /// The snapshot shows the value that the leaf has, with these flags, from before a deletion.
     InLeaf(SlotFlags),
     /// A transaction is committing: read again.
     Unsettled,

@@ -124,12 +124,13 @@ impl Runs {
         let run = tables.get_mut(&table).and_then(|runs| at_or_below_mut(runs, key));
         // It may have been freed meanwhile.
         let Some((run, at)) = run.and_then(|run| run.find(key).map(|at| (run, at))) else { return 0 };
-        let before = run.size();
+        let mut added = value.len();
         if run.stored.is_empty() {
             run.stored = run.records.iter().map(|_| None).collect();
+            added += size_of_val(&run.stored[..]);
         }
         run.stored[at] = Some(value.into());
-        run.size() - before
+        added as u64
     }
 
     /// Calls `found` with the writer of a record, its value if the leaf may not have it any more,

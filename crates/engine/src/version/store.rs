@@ -174,8 +174,8 @@ impl VersionStore {
         self.add(published, table, key, before);
     }
 
-    /// Publishes records of one leaf that are deleted together, in the order of their keys;
-    /// otherwise as [`Self::push`]. Their values stay in the leaf.
+    /// Publishes records of one leaf that are deleted together, in the order of their keys, without
+    /// their values if they can be a run; otherwise as [`Self::push`].
     pub(crate) fn push_deleted(&self, txn: &mut TxnVersions, table: TableId, records: &[Deleted<'_>]) {
         if !self.is_on {
             return;

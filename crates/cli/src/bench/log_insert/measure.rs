@@ -113,6 +113,7 @@ impl Load {
         for _ in 0..options.ring_bytes / self.record_bytes {
             insert(&log, 0, &payload);
         }
+        let before = log.stats();
         let rate = self.run(|_| {
             let (log, payload, mut number) = (Arc::clone(&log), payload.clone(), 0);
             move |records| {
@@ -123,7 +124,8 @@ impl Load {
             }
         })?;
         let stats = log.stats();
-        Ok(Rate { consolidated: stats.consolidated, ring_full_waits: stats.ring_full_waits, ..rate })
+        let consolidated = stats.consolidated - before.consolidated;
+        Ok(Rate { consolidated, ring_full_waits: stats.ring_full_waits - before.ring_full_waits, ..rate })
     }
 
     /// Copies into `ring` bytes of memory, each thread into its own part.
