@@ -5,7 +5,7 @@ use duramen_wal::LogBulkLoad;
 
 use super::db::Db;
 use super::tables::TableChanges;
-use crate::btree::TreeBuilder;
+use crate::btree::{Fill, TreeBuilder};
 use crate::error::{Error, Result};
 use crate::record::Tree;
 use crate::scheme::LogService;
@@ -26,8 +26,8 @@ pub struct BulkLoad {
 
 impl Db {
     /// Begins to load a table, which is new or has no records, with records in the order of their
-    /// keys. Much faster than inserting them: pages are built in memory, full and from the leaves
-    /// upwards, and each is logged and written once. The records appear all at once when
+    /// keys. Much faster than inserting them: pages are built in memory, almost full and from the
+    /// leaves upwards, and each is logged and written once. The records appear all at once when
     /// [`BulkLoad::finish`] returns; after a crash before that there is none of them.
     ///
     /// While a load is open, the log's files grow without being filled with zeros, so commits
@@ -52,6 +52,11 @@ impl Db {
     /// # Errors
     /// [`Error::TableNotEmpty`], [`Error::BadTableName`], and those of a commit.
     pub fn bulk_load(&self, name: &str) -> Result<BulkLoad> {
+        self.begin_load(name, Fill::WithRoom)
+    }
+
+    /// Begins to load a table whose pages will be as full as `fill` says.
+    pub(super) fn begin_load(&self, name: &str, fill: Fill) -> Result<BulkLoad> {
         catalog::check_name(name)?;
         match self.open_table(name) {
             Err(Error::NoSuchTable { .. }) => {}
@@ -71,7 +76,7 @@ impl Db {
             txn: self.begin(),
             name: name.to_owned(),
             table,
-            tree: TreeBuilder::new(table),
+            tree: TreeBuilder::new(table, fill),
             growth: self.engine().scheme().log().map(LogService::load_in_bulk),
         })
     }

@@ -2,6 +2,7 @@
 
 use super::bulk_load::BulkLoad;
 use super::db::Db;
+use crate::btree::Fill;
 use crate::error::{Error, Result};
 use crate::storage::catalog::Table;
 use crate::txn::Txn;
@@ -86,7 +87,7 @@ impl Db {
         let mut copied = CompactProgress::default();
         for name in snapshot.list()? {
             let table = snapshot.open_table(&name)?;
-            let mut load = Copying::Loading(Box::new(target.bulk_load(&name)?));
+            let mut load = Copying::Loading(Box::new(target.begin_load(&name, Fill::Whole)?));
             let mut cursor = snapshot.cursor(&table, ..);
             while let Some((key, value)) = cursor.next()? {
                 load = load.add(target, key, value)?;

@@ -11,8 +11,24 @@ use super::empty_root;
 use crate::error::Result;
 use crate::page::{self, NodeMut, PageBuf, PageType, SlotFlags};
 
-/// The bytes of a node that are filled: the rest is for records that grow, or come later.
-const FILLED: usize = PAGE_SIZE / 16 * 15;
+/// How full nodes become.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fill {
+    /// Records that grow or come later find some space.
+    WithRoom,
+    /// The tree takes the least space.
+    Whole,
+}
+
+impl Fill {
+    /// Returns the bytes of a node that are filled.
+    const fn bytes(self) -> usize {
+        match self {
+            Self::WithRoom => PAGE_SIZE / 16 * 15,
+            Self::Whole => PAGE_SIZE,
+        }
+    }
+}
 
 /// Takes the pages of the tree.
 pub(crate) trait NewPages {
@@ -55,6 +71,7 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct TreeBuilder {
     table: TableId,
+    fill: Fill,
     leaf: Leaf,
     /// The inner nodes, the lowest level first.
     inner: Vec<Inner>,
@@ -62,11 +79,11 @@ pub(crate) struct TreeBuilder {
 
 impl Leaf {
     /// Returns whether the leaf has room for the next record, if `upper` becomes its fence.
-    fn has_room(&self, upper: Option<&[u8]>) -> bool {
+    fn has_room(&self, upper: Option<&[u8]>, fill: Fill) -> bool {
         let Some(next) = &self.next else { return true };
         let bytes = self.bytes + page::entry_size(next.key.len(), next.payload.len());
         self.entries.is_empty()
-            || page::node_size(self.lower.as_deref(), upper, self.entries.len() + 1, bytes) <= FILLED
+            || page::node_size(self.lower.as_deref(), upper, self.entries.len() + 1, bytes) <= fill.bytes()
     }
 
     /// Moves the next record into the leaf.
@@ -93,9 +110,9 @@ impl Leaf {
 
 impl Inner {
     /// Returns whether the node has room for another child whose upper fence is `upper`.
-    fn has_room(&self, upper: Option<&[u8]>) -> bool {
+    fn has_room(&self, upper: Option<&[u8]>, fill: Fill) -> bool {
         self.children.is_empty()
-            || page::node_size(self.lower.as_deref(), upper, self.children.len(), self.bytes) <= FILLED
+            || page::node_size(self.lower.as_deref(), upper, self.children.len(), self.bytes) <= fill.bytes()
     }
 
     fn add(&mut self, child: PageId, upper: Vec<u8>) {
@@ -123,8 +140,8 @@ impl Inner {
 
 impl TreeBuilder {
     /// Begins a tree without records.
-    pub(crate) fn new(table: TableId) -> Self {
-        Self { table, leaf: Leaf::default(), inner: Vec::new() }
+    pub(crate) fn new(table: TableId, fill: Fill) -> Self {
+        Self { table, fill, leaf: Leaf::default(), inner: Vec::new() }
     }
 
     /// Returns the key added last.
@@ -142,7 +159,7 @@ impl TreeBuilder {
     ) -> Result<()> {
         if let Some(before) = &self.leaf.next {
             let upper = page::separator(&before.key, &key);
-            if !self.leaf.has_room(Some(&upper)) {
+            if !self.leaf.has_room(Some(&upper), self.fill) {
                 self.close_leaf(pages)?;
             }
             self.leaf.join();
@@ -157,7 +174,7 @@ impl TreeBuilder {
         if self.leaf.next.is_none() {
             return pages.store(empty_root(PageId::ZERO, self.table));
         }
-        if !self.leaf.has_room(None) {
+        if !self.leaf.has_room(None, self.fill) {
             self.close_leaf(pages)?;
         }
         self.leaf.join();
@@ -166,7 +183,7 @@ impl TreeBuilder {
             if at == self.inner.len() {
                 break;
             }
-            if !self.inner[at].has_room(None) {
+            if !self.inner[at].has_room(None, self.fill) {
                 self.close_inner(pages, at)?;
             }
             let level = at as u8 + 1;
@@ -193,7 +210,7 @@ impl TreeBuilder {
         if at == self.inner.len() {
             self.inner.push(Inner::default());
         }
-        if !self.inner[at].has_room(Some(&upper)) {
+        if !self.inner[at].has_room(Some(&upper), self.fill) {
             self.close_inner(pages, at)?;
         }
         self.inner[at].add(child, upper);

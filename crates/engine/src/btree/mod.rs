@@ -20,7 +20,7 @@ mod purge;
 mod steps;
 mod structure;
 
-pub(crate) use build::{NewPages, TreeBuilder};
+pub(crate) use build::{Fill, NewPages, TreeBuilder};
 pub(crate) use structure::{empty_root, number};
 
 pub(crate) use descend::{Direction, Lookup, Neighbour, TooFar};

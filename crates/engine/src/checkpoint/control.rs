@@ -31,9 +31,8 @@
 //! The rest of a block is zero. Version 3 added the fields at 92 and 496, version 4 the one at 93,
 //! version 5 the one at 94, and version 6 the scheme 3. Since version 7, log records have short
 //! headers, and updates short forms. Since version 8, the double-write area has changed lines
-//! instead of whole pages. A database has the lowest version that suffices for it: with a
-//! write-ahead log that is 8, in a heap 4, with PCMLogging 6. Of the older versions, version 1 was
-//! for one log and version 2 for several.
+//! instead of whole pages. Since version 9, nodes may have narrow slots. Before that, a database
+//! had the lowest version that sufficed for it: 1 was for one log and 2 for several, 4 for a heap.
 
 use std::fmt;
 
@@ -46,7 +45,7 @@ use crate::error::{Error, Result};
 use crate::options::{Partition, Scheme};
 
 /// The format version that this program writes, and the highest version that it reads.
-pub(crate) const FORMAT_VERSION: u32 = 8;
+pub(crate) const FORMAT_VERSION: u32 = 9;
 
 /// The lowest format version that this program reads.
 const OLDEST_VERSION: u32 = 1;
@@ -62,10 +61,6 @@ const TIER_VERSION: u32 = 5;
 
 /// The first version for PCMLogging.
 const PCM_VERSION: u32 = 6;
-
-/// The first version whose double-write area has lines. (Version 7 was the first one whose log has
-/// records with short headers.)
-const LINES_VERSION: u32 = 8;
 
 /// Name of the control file.
 pub(crate) const CONTROL: &str = "control";
@@ -278,12 +273,7 @@ impl Control {
     pub(crate) fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         block[0..8].copy_from_slice(&MAGIC);
-        let version = match self.scheme {
-            SchemeId::Wal => LINES_VERSION,
-            SchemeId::InPlace | SchemeId::NvramGroupCommit => SCHEMES_VERSION,
-            SchemeId::PcmLogging => PCM_VERSION,
-        };
-        block[8..12].copy_from_slice(&version.to_le_bytes());
+        block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         block[12..16].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
         block[16..32].copy_from_slice(&self.database);
         let fields = [
@@ -560,16 +550,16 @@ mod tests {
     fn other_versions_are_refused_by_name() {
         let mut block = vec![0; BLOCK_SIZE];
         Control { has_tier: true, ..sample(5) }.encode(&mut block);
-        assert_eq!((block[8], Control::decode(&block)), (8, Ok(Control { has_tier: true, ..sample(5) })));
+        assert_eq!((block[8], Control::decode(&block)), (9, Ok(Control { has_tier: true, ..sample(5) })));
         Control { scheme: SchemeId::InPlace, ..sample(5) }.encode(&mut block);
         assert_eq!(Control::decode(&block).map(|control| control.scheme), Ok(SchemeId::InPlace));
         sample(5).encode(&mut block);
-        assert_eq!(block[8], 8, "earlier programs do not read the double-write area");
-        block[8] = 9;
+        assert_eq!(block[8], 9, "earlier programs do not read narrow slots");
+        block[8] = 10;
         let crc = crc32c(&block[..CRC]);
         block[CRC..CRC + 4].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Control::decode(&block), Err(Defect::Version(9)));
+        assert_eq!(Control::decode(&block), Err(Defect::Version(10)));
         let error = refuse("control", [Control::decode(&block), Err(Defect::Damaged)]);
-        assert!(matches!(error, Error::WrongVersion { found: 9, .. }), "{error}");
+        assert!(matches!(error, Error::WrongVersion { found: 10, .. }), "{error}");
     }
 }

@@ -42,7 +42,11 @@ pub(super) fn start(
         Scheme::NvramGroupCommit(heap, batches) => {
             in_heap::open_with_batches(heap, *batches, &options, &control_file.control)?
         }
-        Scheme::PcmLogging(pcm) => in_pcm::open(&disk, pcm, &options, &control_file.control)?,
+        Scheme::PcmLogging(pcm) => {
+            // Recovery changes nodes there, so neither slot may have an earlier format version.
+            control_file.write(control_file.control)?;
+            in_pcm::open(&disk, pcm, &options, &control_file.control)?
+        }
     };
     let mut locks = LockManager::new(LOCK_BUCKETS).with_inheritance(options.lock_inheritance);
     if let Some(limit) = options.lock_wait_limit {

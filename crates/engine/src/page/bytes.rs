@@ -157,8 +157,8 @@ impl OptimisticPage<'_> {
     /// bytes that the step before it found, so every step would wait for memory by itself.
     #[inline(always)]
     pub(crate) fn fetch_ahead(self) {
-        /// The header and about eighty slots. The processor tracks only a limited number of misses
-        /// at a time.
+        /// The header and 240 slots. The processor tracks only a limited number of misses at a
+        /// time.
         const LINES: usize = 16;
         (0..LINES).for_each(|line| prefetch(self.base.wrapping_add(64 * line)));
     }

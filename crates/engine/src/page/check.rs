@@ -3,11 +3,11 @@
 use duramen_types::{MAX_KEY_LEN, PAGE_SIZE};
 
 use super::node::{
-    CELL_OFF, CHILD_SIZE, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD_SKIP, HEAP_START, LOWER_LEN, LOWER_OFF, MAX_SLOTS,
-    NODE_FLAGS, Node, OVERFLOW_REFERENCE_SIZE, PREFIX_LEN, RESERVED, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE,
-    SLOTS, SlotFlags, UPPER_LEN, UPPER_OFF, head_of,
+    CHILD_SIZE, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD_SKIP, HEAP_START, LOWER_LEN, LOWER_OFF, NARROW, NODE_FLAGS, Node,
+    OVERFLOW_REFERENCE_SIZE, PREFIX_LEN, RESERVED, RIGHTMOST, SLOT_COUNT, UPPER_LEN, UPPER_OFF,
 };
 use super::node_mut::prefix_len;
+use super::slot::{Lengths, SlotFlags, wide_flags};
 use super::{PageType, page_type, u64_at};
 
 macro_rules! ensure {
@@ -51,12 +51,12 @@ pub(crate) fn check(page: &[u8]) -> Result<(), String> {
 /// adds up.
 fn check_space(node: Node<&[u8]>) -> Result<(), String> {
     let count = node.field(SLOT_COUNT);
-    ensure!(count <= MAX_SLOTS, "{count} slots do not fit into a page");
-    let (slots_end, heap) = (SLOTS + count * SLOT_SIZE, node.field(HEAP_START));
+    ensure!(count <= node.most_slots(), "{count} slots do not fit into a page");
+    let (slots_end, heap) = (node.slots_end(), node.field(HEAP_START));
     ensure!(slots_end <= heap && heap <= PAGE_SIZE, "the heap starts at {heap}, but the slots end at {slots_end}");
 
     let flags = node.field(NODE_FLAGS) as u16;
-    ensure!(flags & !(HAS_LOWER | HAS_UPPER) == 0, "unknown node flags {flags:#x}");
+    ensure!(flags & !(HAS_LOWER | HAS_UPPER | NARROW) == 0, "unknown node flags {flags:#x}");
     let mut used = Vec::with_capacity(count + 2);
     for (flag, off, len) in [(HAS_LOWER, LOWER_OFF, LOWER_LEN), (HAS_UPPER, UPPER_OFF, UPPER_LEN)] {
         let (off, len) = (node.field(off), node.field(len));
@@ -67,7 +67,7 @@ fn check_space(node: Node<&[u8]>) -> Result<(), String> {
             ensure!(off == 0 && len == 0, "an infinite fence has a position or a length");
         }
     }
-    used.extend((0..count).map(|slot| (node.slot_field(slot, CELL_OFF), node.cell_len(slot))));
+    used.extend((0..count).map(|slot| (node.cell(slot).start, node.cell(slot).len())));
     used.sort_unstable();
     let mut end = heap;
     let mut total = 0;
@@ -110,11 +110,13 @@ fn check_slot(node: Node<&[u8]>, slot: usize, leaf: bool) -> Result<(), String> 
         common.is_some() && common == node.suffix(0).get(..skip),
         "slot {slot}: the head skips the key's own bytes"
     );
-    ensure!(node.head(slot) == head_of(&suffix[skip..]), "slot {slot}: the head does not match the key");
-    let bits = node.slot_field(slot, SLOT_FLAGS) as u16;
-    let flags = SlotFlags::from_bits(bits);
-    ensure!(flags.bits() == bits && (leaf || bits == 0), "slot {slot}: the flags {bits:#x} are invalid");
-    let value_len = node.value_len(slot);
+    ensure!(node.head(slot) == node.head_for(&suffix[skip..]), "slot {slot}: the head does not match the key");
+    let (flags, value_len) = (node.flags(slot), node.value_len(slot));
+    let bits = if node.is_wide() { wide_flags(&node.0, slot) } else { flags.bits() };
+    let are_known = SlotFlags::from_bits(bits).bits() == bits;
+    ensure!(are_known && (leaf || bits == 0), "slot {slot}: the flags {bits:#x} are invalid");
+    let is_long = node.is_wide() || node.cell(slot).is_long();
+    ensure!(is_long || !Lengths { key: key_len, value: value_len }.are_long(), "slot {slot}: the cell is not long");
     if leaf {
         let reference = flags.contains(SlotFlags::OVERFLOW);
         ensure!(!reference || value_len == OVERFLOW_REFERENCE_SIZE, "slot {slot}: the reference has {value_len} bytes");

@@ -13,8 +13,9 @@ use std::ops::Range;
 
 use duramen_types::{PAGE_SIZE, PageId};
 
-use super::node::{HEAP_START, SLOT_COUNT, SLOT_SIZE, SLOTS};
-use super::{PAGE_ID, PageMut, PageType, TYPE, page_type, u16_at};
+use super::node::{HEAP_START, Node, SLOT_COUNT};
+use super::slot::SLOTS;
+use super::{PAGE_ID, PageMut, PageType, TYPE, page_type};
 
 const TRIMMED: u8 = 0;
 const GAP: u8 = 1;
@@ -30,9 +31,10 @@ fn gap(page: &[u8]) -> Option<Range<usize>> {
     if !matches!(page_type(page), Some(PageType::Leaf | PageType::Inner)) {
         return None;
     }
-    let start = SLOTS + usize::from(u16_at(page, SLOT_COUNT)) * SLOT_SIZE;
-    let end = usize::from(u16_at(page, HEAP_START));
-    (start <= end && end <= PAGE_SIZE).then_some(start..end)
+    let node = Node(page);
+    let (start, end) = (node.slots_end(), node.field(HEAP_START));
+    let is_consistent = node.field(SLOT_COUNT) <= node.most_slots() && start <= end && end <= PAGE_SIZE;
+    is_consistent.then_some(start..end)
 }
 
 /// Returns an image of the page, from which [`restore_image`] restores it.

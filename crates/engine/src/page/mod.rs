@@ -23,6 +23,7 @@ mod lines;
 mod node;
 mod node_mut;
 mod page_mut;
+mod slot;
 mod split;
 
 #[cfg(test)]
@@ -32,11 +33,12 @@ pub(crate) use bytes::{OptimisticPage, PageBytes, fetch_whole};
 pub(crate) use check::check;
 pub(crate) use image::{image, image_of, restore_image};
 pub(crate) use lines::{LINE_SIZE, Lines};
-pub(crate) use node::{MAX_INLINE_SIZE, Node, OVERFLOW_REFERENCE_SIZE, SlotFlags};
+pub(crate) use node::{MAX_INLINE_SIZE, Node, OVERFLOW_REFERENCE_SIZE};
 pub(crate) use node_mut::NodeMut;
 pub(crate) use page_mut::{PageBuf, PageMut};
+pub(crate) use slot::{SlotFlags, entry_size};
 pub(crate) use split::{
-    build_right, entry_size, merge_fits, merge_into, merged_size, node_size, separator, split_point, split_point_for,
+    build_right, merge_fits, merge_into, merged_size, node_size, separator, split_point, split_point_for,
 };
 
 use std::num::NonZeroU32;
@@ -136,10 +138,6 @@ pub(crate) enum PageDefect {
         /// The type byte in the header.
         found: u8,
     },
-}
-
-fn u16_at(page: &[u8], off: usize) -> u16 {
-    u16::from_le_bytes([page[off], page[off + 1]])
 }
 
 fn u32_at(page: &[u8], off: usize) -> u32 {

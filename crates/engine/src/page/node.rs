@@ -8,24 +8,23 @@
 //! | 38 | 2 | length of the prefix common to all keys of the node |
 //! | 40, 42 | 2, 2 | offset and length of the lower fence |
 //! | 44, 46 | 2, 2 | offset and length of the upper fence |
-//! | 48 | 2 | node flags: bit 0 there is a lower fence, bit 1 there is an upper fence |
+//! | 48 | 2 | node flags: bit 0 there is a lower fence, bit 1 an upper fence, bit 2 slots are narrow |
 //! | 50 | 2 | head skip: bytes that all suffixes start with and heads leave out |
 //! | 52 | 4 | reserved, zero |
 //! | 56 | 8 | page id of the rightmost child; 0 in leaves |
-//! | 64 | 12 each | slots, in key order, growing up |
+//! | 64 | 4 each | slots, in key order, growing up ([`slot`]) |
 //! | heap start | | cells and fences, growing down from the end of the page |
 //!
-//! A slot is: head u32 (four bytes of the key's suffix as a big-endian number, zero padded), cell
-//! offset u16, suffix length u16, value length u16, flags u16. A cell is the key's suffix, directly
-//! followed by the value. In inner nodes the value is the child's page id, 8 bytes.
+//! A slot has the head of a key and leads to the cell, which has the key's suffix and the value. In
+//! inner nodes the value is the child's page id, 8 bytes.
 //!
 //! The node covers the keys above its lower fence, up to and including its upper fence; a missing
 //! fence is infinite. All keys between two fences start with the common prefix of the fences. The
 //! node cuts that prefix off its keys, and readers take it from the lower fence. (Bayer and
 //! Unterauer, "Prefix B-trees", 1977; Graefe, "Modern B-tree techniques", section 3.5.)
 //!
-//! Heads let a search skip most cells. A head is the first four bytes after those that all
-//! suffixes of the node have in common. Without that skip, some nodes would have useless heads: a
+//! Heads let a search skip most cells. A head is the first two bytes after those that all suffixes
+//! of the node have in common. Without that skip, some nodes would have useless heads: a
 //! node that lacks a fence, such as every root, cuts off no prefix, and keys such as small
 //! big-endian integers would differ only after their heads. The skip is the whole suffix when the
 //! first key arrives, and shrinks with each key that has less in common. Only rebuilding the node
@@ -33,13 +32,18 @@
 //!
 //! Child number `i` of an inner node covers the keys above key `i - 1`, up to and including key
 //! `i`. The rightmost child covers the keys above the last key.
+//!
+//! [`slot`]: super::slot
 
 use std::cmp::Ordering;
-use std::hint::select_unpredictable;
 
 use duramen_types::{PAGE_SIZE, PageId, TableId};
 
 use super::bytes::PageBytes;
+use super::slot::{
+    Cell, HEAD, LEAST_NARROWED, Lengths, PLACE, SLOT_SIZE, SLOTS, SlotFlags, WIDE_SLOT_SIZE, cell_at, entry_size,
+    flags_of, head_of, partition, wide_cell, wide_flags,
+};
 use super::{LEVEL, PAGE_HEADER_SIZE, PageType, TABLE_ID, TYPE};
 
 pub(super) const SLOT_COUNT: usize = 32;
@@ -55,12 +59,6 @@ pub(super) const HEAD_SKIP: usize = 50;
 pub(super) const RESERVED: std::ops::Range<usize> = 52..56;
 pub(super) const RIGHTMOST: usize = 56;
 
-/// Offset of the first slot.
-pub(super) const SLOTS: usize = 64;
-/// Size of a slot.
-pub(super) const SLOT_SIZE: usize = 12;
-/// Largest number of slots that fit.
-pub(super) const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT_SIZE;
 /// Length of the reference to overflow pages that a leaf holds in place of a large value, in bytes.
 pub(crate) const OVERFLOW_REFERENCE_SIZE: usize = 24;
 /// Largest key and value together, in bytes, that a leaf holds itself; the value of a larger record
@@ -70,78 +68,12 @@ pub(crate) const MAX_INLINE_SIZE: usize = 1536;
 /// Size of a child's page id.
 pub(super) const CHILD_SIZE: usize = 8;
 
-pub(super) const HEAD: usize = 0;
-pub(super) const CELL_OFF: usize = 4;
-pub(super) const SUFFIX_LEN: usize = 6;
-pub(super) const VALUE_LEN: usize = 8;
-pub(super) const SLOT_FLAGS: usize = 10;
-
 pub(super) const HAS_LOWER: u16 = 1;
 pub(super) const HAS_UPPER: u16 = 2;
+/// Slots are as this program writes them; otherwise they are wide.
+pub(super) const NARROW: u16 = 4;
 
-const _: () = assert!(PAGE_HEADER_SIZE == SLOT_COUNT && RIGHTMOST + 8 == SLOTS && PAGE_SIZE <= 1 << 15);
-
-/// Properties of a record in a leaf.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct SlotFlags(u16);
-
-impl SlotFlags {
-    /// An ordinary record.
-    pub(crate) const NONE: Self = Self(0);
-    /// The record is deleted; it stays until it is purged, because locks and undo need it.
-    pub(crate) const GHOST: Self = Self(1);
-    /// The value is a reference to overflow pages.
-    pub(crate) const OVERFLOW: Self = Self(2);
-
-    /// Converts the bits in a slot or a log record; drops bits without meaning.
-    #[inline]
-    pub(crate) const fn from_bits(bits: u16) -> Self {
-        Self(bits & 3)
-    }
-
-    /// Returns the bits as stored.
-    #[inline]
-    pub(crate) const fn bits(self) -> u16 {
-        self.0
-    }
-
-    /// Returns whether all flags of `other` are set.
-    #[inline]
-    pub(crate) const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Returns these flags and `other`.
-    #[inline]
-    #[must_use]
-    pub(crate) const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-/// Returns the first four of the bytes as a number that orders like them. Equal heads tell nothing
-/// about the order.
-#[inline(always)]
-pub(super) fn head_of(bytes: &[u8]) -> u32 {
-    match bytes.first_chunk() {
-        Some(first) => u32::from_be_bytes(*first),
-        None => bytes.iter().zip([24, 16, 8]).fold(0, |head, (&byte, shift)| head | u32::from(byte) << shift),
-    }
-}
-
-/// Returns the first of the slots from `start` to `end` that is not `below`, found without branches
-/// that depend on the data.
-#[inline(always)]
-fn partition(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
-    let mut base = start;
-    let mut size = end - start;
-    while size > 1 {
-        let half = size / 2;
-        base = select_unpredictable(below(base + half - 1), base + half, base);
-        size -= half;
-    }
-    if size == 1 && below(base) { base + 1 } else { base }
-}
+const _: () = assert!(PAGE_HEADER_SIZE == SLOT_COUNT && RIGHTMOST + 8 == SLOTS);
 
 /// A leaf or inner node, read through `B`.
 ///
@@ -151,12 +83,6 @@ fn partition(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
 pub(crate) struct Node<B: PageBytes>(pub(crate) B);
 
 impl<B: PageBytes> Node<B> {
-    /// Returns the number of slots.
-    #[inline(always)]
-    pub(crate) fn slot_count(&self) -> usize {
-        usize::from(self.0.u16_at(SLOT_COUNT)).min(MAX_SLOTS)
-    }
-
     /// Returns whether the node is a leaf; otherwise it is an inner node.
     #[inline(always)]
     pub(crate) fn is_leaf(&self) -> bool {
@@ -174,20 +100,86 @@ impl<B: PageBytes> Node<B> {
         usize::from(self.0.u16_at(off))
     }
 
+    /// Returns whether the node has the slots of format versions before 9.
     #[inline(always)]
-    pub(super) fn slot_field(&self, slot: usize, off: usize) -> usize {
-        self.field(SLOTS + slot * SLOT_SIZE + off)
+    pub(super) fn is_wide(&self) -> bool {
+        self.0.u16_at(NODE_FLAGS) & NARROW == 0
     }
 
+    #[inline(always)]
+    fn slot_size(&self) -> usize {
+        if self.is_wide() { WIDE_SLOT_SIZE } else { SLOT_SIZE }
+    }
+
+    /// Returns the largest number of slots that fit into the page.
+    #[inline(always)]
+    pub(super) fn most_slots(&self) -> usize {
+        (PAGE_SIZE - SLOTS) / self.slot_size()
+    }
+
+    /// Returns the number of slots.
+    #[inline(always)]
+    pub(crate) fn slot_count(&self) -> usize {
+        self.field(SLOT_COUNT).min(self.most_slots())
+    }
+
+    /// Returns the offset behind the last slot.
+    #[inline(always)]
+    pub(super) fn slots_end(&self) -> usize {
+        SLOTS + self.slot_count() * self.slot_size()
+    }
+
+    #[inline(always)]
+    fn wide_head(&self, slot: usize) -> u32 {
+        self.0.u32_at(SLOTS + slot * WIDE_SLOT_SIZE)
+    }
+
+    #[inline(always)]
+    fn narrow_head(&self, slot: usize) -> u16 {
+        self.0.u16_at(SLOTS + slot * SLOT_SIZE + HEAD)
+    }
+
+    /// Returns the slot's head, as the upper half of the number if the slot is narrow.
     #[inline(always)]
     pub(super) fn head(&self, slot: usize) -> u32 {
-        self.0.u32_at(SLOTS + slot * SLOT_SIZE + HEAD)
+        if self.is_wide() { self.wide_head(slot) } else { u32::from(self.narrow_head(slot)) << 16 }
     }
 
-    /// Returns the number of bytes that the slot's cell takes in the heap.
+    /// Returns the head that a key would have whose bytes behind the head skip are these, in the
+    /// form of [`Self::head`].
     #[inline(always)]
-    pub(super) fn cell_len(&self, slot: usize) -> usize {
-        self.slot_field(slot, SUFFIX_LEN) + self.slot_field(slot, VALUE_LEN)
+    pub(super) fn head_for(&self, bytes: &[u8]) -> u32 {
+        let head = head_of(bytes);
+        if self.is_wide() { head } else { head & 0xFFFF_0000 }
+    }
+
+    /// Returns the first slot whose head is not below `head`, which is in the form of
+    /// [`Self::head`]. This touches no cell.
+    #[inline(always)]
+    fn first_head_from(&self, count: usize, head: u32) -> usize {
+        if self.is_wide() {
+            return partition(0, count, |slot| self.wide_head(slot) < head);
+        }
+        let head = (head >> 16) as u16;
+        partition(0, count, |slot| self.narrow_head(slot) < head)
+    }
+
+    /// Returns the field of a narrow slot that says where its cell is.
+    #[inline(always)]
+    pub(super) fn place(&self, slot: usize) -> u16 {
+        self.0.u16_at(SLOTS + slot * SLOT_SIZE + PLACE)
+    }
+
+    /// Returns where the slot's entry is.
+    #[inline(always)]
+    pub(super) fn cell(&self, slot: usize) -> Cell {
+        if self.is_wide() { wide_cell(&self.0, slot) } else { cell_at(&self.0, self.place(slot)) }
+    }
+
+    /// Returns the slot's flags.
+    #[inline]
+    pub(crate) fn flags(&self, slot: usize) -> SlotFlags {
+        if self.is_wide() { SlotFlags::from_bits(wide_flags(&self.0, slot)) } else { flags_of(self.place(slot)) }
     }
 
     /// Compares the key's first bytes with the prefix. If they are equal, returns the rest of the
@@ -208,7 +200,8 @@ impl<B: PageBytes> Node<B> {
 
     #[inline(always)]
     fn compare_suffix(&self, slot: usize, suffix: &[u8]) -> Ordering {
-        self.0.compare(self.slot_field(slot, CELL_OFF), self.slot_field(slot, SUFFIX_LEN), suffix)
+        let cell = self.cell(slot);
+        self.0.compare(cell.suffix, cell.suffix_len, suffix)
     }
 
     /// Returns the first slot whose key is not below `key`, and whether its key is `key`.
@@ -224,15 +217,14 @@ impl<B: PageBytes> Node<B> {
         if skip > 0 && count > 0 {
             let first;
             (first, behind) = suffix.split_at(skip.min(suffix.len()));
-            match self.0.compare(self.slot_field(0, CELL_OFF), skip, first) {
+            match self.0.compare(self.cell(0).suffix, skip, first) {
                 Ordering::Less => return (count, false),
                 Ordering::Equal => {}
                 Ordering::Greater => return (0, false),
             }
         }
-        let head = head_of(behind);
-        // The search uses heads alone first: it touches no cell, and no branch depends on the data.
-        let low = partition(0, count, |slot| self.head(slot) < head);
+        let head = self.head_for(behind);
+        let low = self.first_head_from(count, head);
         if low >= count || self.head(low) != head {
             return (low, false);
         }
@@ -272,12 +264,6 @@ impl<B: PageBytes> Node<B> {
         }
     }
 
-    /// Returns the slot's flags.
-    #[inline]
-    pub(crate) fn flags(&self, slot: usize) -> SlotFlags {
-        SlotFlags::from_bits(self.slot_field(slot, SLOT_FLAGS) as u16)
-    }
-
     /// Returns whether the slot's record is deleted.
     #[inline]
     pub(crate) fn is_ghost(&self, slot: usize) -> bool {
@@ -286,7 +272,7 @@ impl<B: PageBytes> Node<B> {
 
     /// Returns the length of the slot's key, prefix included.
     pub(crate) fn key_len(&self, slot: usize) -> usize {
-        self.field(PREFIX_LEN) + self.slot_field(slot, SUFFIX_LEN)
+        self.field(PREFIX_LEN) + self.cell(slot).suffix_len
     }
 
     /// Sets `out` to the slot's key, prefix included.
@@ -299,13 +285,14 @@ impl<B: PageBytes> Node<B> {
     #[inline]
     pub(crate) fn append_key(&self, slot: usize, out: &mut Vec<u8>) {
         self.0.copy_into(self.field(LOWER_OFF), self.field(PREFIX_LEN), out);
-        self.0.copy_into(self.slot_field(slot, CELL_OFF), self.slot_field(slot, SUFFIX_LEN), out);
+        let cell = self.cell(slot);
+        self.0.copy_into(cell.suffix, cell.suffix_len, out);
     }
 
     /// Returns the length of the slot's value.
     #[inline]
     pub(crate) fn value_len(&self, slot: usize) -> usize {
-        self.slot_field(slot, VALUE_LEN)
+        self.cell(slot).value_len
     }
 
     /// Sets `out` to the slot's value.
@@ -317,13 +304,8 @@ impl<B: PageBytes> Node<B> {
     /// Appends the slot's value to `out`.
     #[inline]
     pub(crate) fn append_value(&self, slot: usize, out: &mut Vec<u8>) {
-        self.0.copy_into(self.value_off(slot), self.value_len(slot), out);
-    }
-
-    /// Returns the offset of the slot's value.
-    #[inline(always)]
-    pub(super) fn value_off(&self, slot: usize) -> usize {
-        self.slot_field(slot, CELL_OFF) + self.slot_field(slot, SUFFIX_LEN)
+        let cell = self.cell(slot);
+        self.0.copy_into(cell.value(), cell.value_len, out);
     }
 
     /// Sets `out` to the lower fence. Returns false if there is none and the node reaches down to
@@ -350,7 +332,7 @@ impl<B: PageBytes> Node<B> {
     /// Returns child number `slot` of an inner node; the rightmost one for `slot == slot_count()`.
     #[inline]
     pub(crate) fn child(&self, slot: usize) -> PageId {
-        let off = if slot < self.slot_count() { self.value_off(slot) } else { RIGHTMOST };
+        let off = if slot < self.slot_count() { self.cell(slot).value() } else { RIGHTMOST };
         PageId::new(self.0.u64_at(off))
     }
 
@@ -399,11 +381,11 @@ impl<B: PageBytes> Node<B> {
     /// Returns whether the slot's key is the lower, or upper, fence of `child`.
     #[inline(always)]
     fn is_fence<C: PageBytes>(&self, slot: usize, flag: u16, off: usize, child: &Node<C>) -> bool {
-        let (prefix, suffix) = (self.field(PREFIX_LEN), self.slot_field(slot, SUFFIX_LEN));
+        let (prefix, cell) = (self.field(PREFIX_LEN), self.cell(slot));
         let (at, len) = (child.field(off), child.field(off + 2));
         child.0.u16_at(NODE_FLAGS) & flag != 0
-            && len == prefix + suffix
-            && self.equals(self.slot_field(slot, CELL_OFF), child, at + prefix, suffix)
+            && len == prefix + cell.suffix_len
+            && self.equals(cell.suffix, child, at + prefix, cell.suffix_len)
             && self.equals(self.field(LOWER_OFF), child, at, prefix)
     }
 
@@ -425,15 +407,23 @@ impl<B: PageBytes> Node<B> {
                 || self.0.compare(self.field(UPPER_OFF), self.field(UPPER_LEN), key) != Ordering::Less)
     }
 
-    /// Returns the bytes that are free for more slots and cells once the node is compacted.
+    /// Returns the bytes that are free for more slots and cells once the node is compacted. If its
+    /// slots are wide, there are at least so many.
     pub(crate) fn free_space(&self) -> usize {
-        (self.field(HEAP_START) + self.field(GARBAGE)).saturating_sub(SLOTS + self.slot_count() * SLOT_SIZE)
+        let narrowed = if self.is_wide() { self.slot_count() * LEAST_NARROWED } else { 0 };
+        (self.field(HEAP_START) + self.field(GARBAGE) + narrowed).saturating_sub(self.slots_end())
     }
 
     /// Returns whether an entry fits that has a key of `key_len` bytes, prefix included, and a
     /// value of `value_len` bytes.
     pub(crate) fn room_for(&self, key_len: usize, value_len: usize) -> bool {
-        SLOT_SIZE + key_len.saturating_sub(self.field(PREFIX_LEN)) + value_len <= self.free_space()
+        entry_size(key_len, value_len) <= self.free_space() + self.field(PREFIX_LEN).min(key_len)
+    }
+
+    /// Returns whether the slot's value can be replaced by one of `value_len` bytes.
+    pub(crate) fn room_for_value(&self, slot: usize, value_len: usize) -> bool {
+        let (old, new) = (self.cell(slot), Lengths { key: self.key_len(slot), value: value_len });
+        value_len <= old.value_len || new.header() + old.suffix_len + value_len <= self.free_space() + old.len()
     }
 
     /// Returns the number of bytes that slots, cells and fences use.
@@ -452,15 +442,15 @@ impl<'a> Node<&'a [u8]> {
 
     /// Returns the slot's key without the prefix.
     pub(crate) fn suffix(&self, slot: usize) -> &'a [u8] {
-        let off = self.slot_field(slot, CELL_OFF);
-        &self.0[off..off + self.slot_field(slot, SUFFIX_LEN)]
+        let cell = self.cell(slot);
+        &self.0[cell.suffix..cell.value()]
     }
 
     /// Returns the slot's value.
     #[inline]
     pub(crate) fn value(&self, slot: usize) -> &'a [u8] {
-        let off = self.value_off(slot);
-        &self.0[off..off + self.value_len(slot)]
+        let cell = self.cell(slot);
+        &self.0[cell.value()..cell.value() + cell.value_len]
     }
 
     /// Returns the lower fence, exclusive; `None` is minus infinity.

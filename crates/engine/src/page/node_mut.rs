@@ -4,10 +4,10 @@ use duramen_sync::cost;
 use duramen_types::{MAX_KEY_LEN, PAGE_SIZE, PageId, TableId, planted};
 
 use super::node::{
-    CELL_OFF, GARBAGE, HAS_LOWER, HAS_UPPER, HEAD, HEAD_SKIP, HEAP_START, LOWER_LEN, LOWER_OFF, NODE_FLAGS, Node,
-    PREFIX_LEN, RIGHTMOST, SLOT_COUNT, SLOT_FLAGS, SLOT_SIZE, SLOTS, SUFFIX_LEN, SlotFlags, UPPER_LEN, UPPER_OFF,
-    VALUE_LEN, head_of,
+    GARBAGE, HAS_LOWER, HAS_UPPER, HEAD_SKIP, HEAP_START, LOWER_LEN, LOWER_OFF, NARROW, NODE_FLAGS, Node, PREFIX_LEN,
+    RIGHTMOST, SLOT_COUNT, UPPER_LEN, UPPER_OFF,
 };
+use super::slot::{CellHeader, HEAD, Lengths, PLACE, SLOT_SIZE, SLOTS, SlotFlags, head_of, moved, place, reflagged};
 use super::{PageMut, PageType, init_header};
 
 /// The entry does not fit into the node, even after compaction.
@@ -17,12 +17,23 @@ pub(crate) struct NoSpace;
 
 /// A leaf or inner node to which the caller has exclusive access.
 ///
-/// The node must pass [`super::check()`]. Every change is a function of the page's bytes and the
-/// arguments alone, so recovery, which repeats the change, produces the same page.
+/// Its slots are narrow. The node must pass [`super::check()`]. Every change is a function of the
+/// page's bytes and the arguments alone, so recovery, which repeats the change, produces the same
+/// page.
 #[derive(Debug)]
-pub(crate) struct NodeMut<'a>(pub(crate) PageMut<'a>);
+pub(crate) struct NodeMut<'a>(pub(super) PageMut<'a>);
 
 impl<'a> NodeMut<'a> {
+    /// Takes a leaf or inner node for writing. If its slots are wide, this rewrites it.
+    pub(crate) fn new(page: PageMut<'a>) -> Self {
+        let is_wide = Node(&page[..]).is_wide();
+        let mut node = Self(page);
+        if is_wide {
+            node.narrow();
+        }
+        node
+    }
+
     /// Formats the page as an empty node with the given fences.
     pub(crate) fn init(
         mut page: PageMut<'a>,
@@ -43,7 +54,7 @@ impl<'a> NodeMut<'a> {
     pub(super) fn init_body(&mut self, lower: Option<&[u8]>, upper: Option<&[u8]>) {
         self.0.zero_from(SLOT_COUNT);
         self.set_field(HEAP_START, PAGE_SIZE);
-        let mut flags = 0;
+        let mut flags = NARROW;
         if let Some(lower) = lower {
             flags |= HAS_LOWER;
             self.put_fence(lower, LOWER_OFF, LOWER_LEN);
@@ -76,8 +87,8 @@ impl<'a> NodeMut<'a> {
     }
 
     #[inline(always)]
-    fn set_slot_field(&mut self, slot: usize, off: usize, value: usize) {
-        self.set_field(SLOTS + slot * SLOT_SIZE + off, value);
+    fn set_place(&mut self, slot: usize, place: u16) {
+        self.0.put_field(SLOTS + slot * SLOT_SIZE + PLACE, place.to_le_bytes());
     }
 
     /// Inserts an entry before the entry at `slot`. The key must belong there and lie within the
@@ -112,7 +123,9 @@ impl<'a> NodeMut<'a> {
         let count = self.view().slot_count();
         assert!(slot <= count, "insertion beyond the last slot");
         let suffix_len = suffix[0].len() + suffix[1].len();
-        let cell_len = suffix_len + value.len();
+        let is_long = Lengths { key: self.view().field(PREFIX_LEN) + suffix_len, value: value.len() }.are_long();
+        let header = CellHeader::new(is_long, suffix_len, value.len());
+        let cell_len = header.bytes().len() + suffix_len + value.len();
         if SLOT_SIZE + cell_len > self.view().free_space() {
             return Err(NoSpace);
         }
@@ -123,13 +136,10 @@ impl<'a> NodeMut<'a> {
         self.0.move_within(start..SLOTS + count * SLOT_SIZE, start + SLOT_SIZE);
         self.set_field(SLOT_COUNT, count + 1);
         let at = self.allocate(cell_len);
-        self.0.put_parts(at, [suffix[0], suffix[1], value]);
+        self.0.put_parts(at, [header.bytes(), suffix[0], suffix[1], value]);
         cost::write(self.0.as_ptr().wrapping_add(at), cell_len);
         cost::write(self.0.as_ptr().wrapping_add(start), SLOTS + (count + 1) * SLOT_SIZE - start);
-        self.set_slot_field(slot, CELL_OFF, at);
-        self.set_slot_field(slot, SUFFIX_LEN, suffix_len);
-        self.set_slot_field(slot, VALUE_LEN, value.len());
-        self.set_flags(slot, flags);
+        self.set_place(slot, place(at, is_long, flags));
         self.set_head(slot);
         Ok(())
     }
@@ -150,15 +160,14 @@ impl<'a> NodeMut<'a> {
     }
 
     fn write_head(&mut self, slot: usize, skip: usize) {
-        let head = head_of(&self.view().suffix(slot)[skip..]);
-        let at = SLOTS + slot * SLOT_SIZE + HEAD;
-        self.0.put_field(at, head.to_le_bytes());
+        let head = (head_of(&self.view().suffix(slot)[skip..]) >> 16) as u16;
+        self.0.put_field(SLOTS + slot * SLOT_SIZE + HEAD, head.to_le_bytes());
     }
 
     /// Returns the number of bytes between the slots and the heap.
     fn gap(&self) -> usize {
         let node = self.view();
-        node.field(HEAP_START) - (SLOTS + node.slot_count() * SLOT_SIZE)
+        node.field(HEAP_START) - node.slots_end()
     }
 
     /// Takes `len` bytes from the gap; the caller has checked that there are enough.
@@ -199,36 +208,34 @@ impl<'a> NodeMut<'a> {
     pub(crate) fn set_value(&mut self, slot: usize, value: &[u8]) -> Result<(), NoSpace> {
         let node = self.view();
         assert!(slot < node.slot_count(), "no such slot");
-        let (cell_off, suffix_len) = (node.slot_field(slot, CELL_OFF), node.slot_field(slot, SUFFIX_LEN));
-        let old_len = node.value_len(slot);
-        if value.len() <= old_len {
-            let at = cell_off + suffix_len;
+        let old = node.cell(slot);
+        if value.len() <= old.value_len {
+            let at = old.value();
             self.0.put(at, value);
-            cost::write(self.0.as_ptr().wrapping_add(cell_off), suffix_len + value.len());
-            self.set_slot_field(slot, VALUE_LEN, value.len());
-            if value.len() < old_len {
-                self.free(at + value.len(), old_len - value.len());
+            cost::write(self.0.as_ptr().wrapping_add(old.start), at - old.start + value.len());
+            if value.len() < old.value_len {
+                self.0.put(old.start, CellHeader::new(old.is_long(), old.suffix_len, value.len()).bytes());
+                self.free(at + value.len(), old.value_len - value.len());
             }
             return Ok(());
         }
-        let cell_len = suffix_len + value.len();
-        if cell_len > node.free_space() + suffix_len + old_len {
+        if !node.room_for_value(slot, value.len()) {
             return Err(NoSpace);
         }
+        let flags = node.flags(slot);
+        let is_long = Lengths { key: node.key_len(slot), value: value.len() }.are_long();
+        let header = CellHeader::new(is_long, old.suffix_len, value.len());
+        let cell_len = header.bytes().len() + old.suffix_len + value.len();
         let mut suffix = [0; MAX_KEY_LEN];
-        let suffix = &mut suffix[..suffix_len];
+        let suffix = &mut suffix[..old.suffix_len];
         suffix.copy_from_slice(node.suffix(slot));
-        self.free(cell_off, suffix_len + old_len);
-        self.set_slot_field(slot, SUFFIX_LEN, 0);
-        self.set_slot_field(slot, VALUE_LEN, 0);
+        self.free(old.start, old.len());
         if self.gap() < cell_len {
-            self.compact();
+            self.compact_except(Some(slot));
         }
         let at = self.allocate(cell_len);
-        self.0.put_parts(at, [&*suffix, value]);
-        self.set_slot_field(slot, CELL_OFF, at);
-        self.set_slot_field(slot, SUFFIX_LEN, suffix_len);
-        self.set_slot_field(slot, VALUE_LEN, value.len());
+        self.0.put_parts(at, [header.bytes(), &*suffix, value]);
+        self.set_place(slot, place(at, is_long, flags));
         Ok(())
     }
 
@@ -237,7 +244,7 @@ impl<'a> NodeMut<'a> {
     pub(crate) fn patch_value(&mut self, slot: usize, offset: usize, bytes: &[u8]) {
         let node = self.view();
         assert!(slot < node.slot_count() && offset + bytes.len() <= node.value_len(slot), "a patch stays in its value");
-        let at = node.value_off(slot) + offset;
+        let at = node.cell(slot).value() + offset;
         let lines = *self.0.lines;
         self.0.put(at, bytes);
         if planted!(LineForgotten) {
@@ -250,8 +257,8 @@ impl<'a> NodeMut<'a> {
         let node = self.view();
         assert!(slot < node.slot_count(), "no such slot");
         // A line in which nothing changes need not be written.
-        if node.slot_field(slot, SLOT_FLAGS) != usize::from(flags.bits()) {
-            self.set_slot_field(slot, SLOT_FLAGS, usize::from(flags.bits()));
+        if node.flags(slot) != flags {
+            self.set_place(slot, reflagged(node.place(slot), flags));
         }
     }
 
@@ -260,8 +267,8 @@ impl<'a> NodeMut<'a> {
         let node = self.view();
         let count = node.slot_count();
         assert!(slot < count, "no such slot");
-        let (at, len) = (node.slot_field(slot, CELL_OFF), node.cell_len(slot));
-        self.free(at, len);
+        let cell = node.cell(slot);
+        self.free(cell.start, cell.len());
         let start = SLOTS + slot * SLOT_SIZE;
         self.0.move_within(start + SLOT_SIZE..SLOTS + count * SLOT_SIZE, start);
         self.set_field(SLOT_COUNT, count - 1);
@@ -269,6 +276,11 @@ impl<'a> NodeMut<'a> {
 
     /// Moves all cells together, so that all free space lies between slots and heap.
     pub(crate) fn compact(&mut self) {
+        self.compact_except(None);
+    }
+
+    /// Moves all cells together but the cell of the slot `freed`, whose bytes are free.
+    fn compact_except(&mut self, freed: Option<usize>) {
         let old = copy_of(&self.0);
         let old = Node(&old[..]);
         self.set_field(HEAP_START, PAGE_SIZE);
@@ -279,11 +291,11 @@ impl<'a> NodeMut<'a> {
         if let Some(upper) = old.upper_fence() {
             self.put_fence(upper, UPPER_OFF, UPPER_LEN);
         }
-        for slot in 0..old.slot_count() {
-            let (from, len) = (old.slot_field(slot, CELL_OFF), old.cell_len(slot));
-            let at = self.allocate(len);
-            self.0.put(at, &old.0[from..from + len]);
-            self.set_slot_field(slot, CELL_OFF, at);
+        for slot in (0..old.slot_count()).filter(|&slot| Some(slot) != freed) {
+            let cell = old.cell(slot);
+            let at = self.allocate(cell.len());
+            self.0.put(at, &old.0[cell.start..cell.start + cell.len()]);
+            self.set_place(slot, moved(old.place(slot), at));
         }
     }
 }

@@ -4,10 +4,13 @@
 //! and their arguments alone: recovery repeats them from a log record that names only slot and
 //! separator.
 
+use std::ops::Range;
+
 use duramen_types::{PAGE_SIZE, PageId};
 
-use super::node::{CELL_OFF, CHILD_SIZE, HEAP_START, MAX_INLINE_SIZE, Node, PREFIX_LEN, SLOT_SIZE, SLOTS};
+use super::node::{CHILD_SIZE, HEAP_START, MAX_INLINE_SIZE, Node, PREFIX_LEN};
 use super::node_mut::{NodeMut, common_prefix_len, copy_of, prefix_len};
+use super::slot::{MAX_ENTRY_OVERHEAD, SLOT_SIZE, SLOTS, entry_size};
 use super::{PageMut, PageType, init_header, page_type, table_id};
 
 /// Chooses where to split a full node into which an entry of any size is to be inserted at slot
@@ -16,7 +19,7 @@ pub(crate) fn split_point(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
     split_point_for(node, hint, MAX_INLINE_SIZE)
 }
 
-/// Chooses where to split a full node into which an entry of `entry_size` bytes, key and value, is
+/// Chooses where to split a full node into which an entry of `entry_len` bytes, key and value, is
 /// to be inserted at slot `hint`.
 ///
 /// Returns the number of entries that stay in the left node, and the separator, which becomes the
@@ -33,24 +36,24 @@ pub(crate) fn split_point(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
 /// behind the latest one: that end, or the part behind, gets as little as possible, so that
 /// ascending and descending insertions leave full nodes behind. In every case both halves fit into
 /// a page, and the half that the new entry belongs to has room for it.
-pub(crate) fn split_point_for(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<u8>) {
-    assert!(entry_size <= MAX_INLINE_SIZE, "the entry is too large for a node");
-    if node.is_leaf() { split_leaf(node, hint, entry_size) } else { split_inner(node, hint) }
+pub(crate) fn split_point_for(node: Node<&[u8]>, hint: usize, entry_len: usize) -> (usize, Vec<u8>) {
+    assert!(entry_len <= MAX_INLINE_SIZE, "the entry is too large for a node");
+    if node.is_leaf() { split_leaf(node, hint, entry_len) } else { split_inner(node, hint) }
 }
 
-fn split_leaf(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<u8>) {
+fn split_leaf(node: Node<&[u8]>, hint: usize, entry_len: usize) -> (usize, Vec<u8>) {
     let count = node.slot_count();
     assert!(count >= 2 || (count == 1 && hint == 1), "the node is too small to split");
     if hint == 0 {
         return (1, leaf_separator(node, 1));
     }
     if hint < count {
-        return split_after_latest(node, hint, entry_size).unwrap_or_else(|| {
+        return split_after_latest(node, hint, entry_len).unwrap_or_else(|| {
             let slot = halving_slot(node).clamp(1, count - 1);
             (slot, leaf_separator(node, slot))
         });
     }
-    if let Some(fence) = truncating_fence(node, entry_size) {
+    if let Some(fence) = truncating_fence(node, entry_len) {
         return (count, fence);
     }
     // On the left, the new upper fence needs space of its own, up to a whole key.
@@ -68,15 +71,15 @@ fn split_leaf(node: Node<&[u8]>, hint: usize, entry_size: usize) -> (usize, Vec<
 /// here, below others that stay. Were the leaf halved, the ascending keys and the others would soon
 /// share a leaf again, and every split would leave a leaf that is half full behind. Returns `None`
 /// if one half had no room for the new entry.
-fn split_after_latest(node: Node<&[u8]>, hint: usize, entry_size: usize) -> Option<(usize, Vec<u8>)> {
+fn split_after_latest(node: Node<&[u8]>, hint: usize, entry_len: usize) -> Option<(usize, Vec<u8>)> {
     // Cells are allocated downwards.
-    if node.slot_field(hint - 1, CELL_OFF) != node.field(HEAP_START) {
+    if node.cell(hint - 1).start != node.field(HEAP_START) {
         return None;
     }
     let separator = high_separator(node, hint);
-    let right = (hint..node.slot_count()).map(|slot| (node.key_len(slot), node.value_len(slot)));
+    let right = entries(node, hint..node.slot_count());
     let sizes = [left_size(node, hint, &separator), size_with(Some(&separator), node.upper_fence(), right)];
-    sizes.iter().all(|size| size + SLOT_SIZE + entry_size <= PAGE_SIZE).then_some((hint, separator))
+    sizes.iter().all(|size| size + MAX_ENTRY_OVERHEAD + entry_len <= PAGE_SIZE).then_some((hint, separator))
 }
 
 /// Returns a fence above the last key that lets the last leaf of a tree truncate its prefix, or
@@ -87,7 +90,7 @@ fn split_after_latest(node: Node<&[u8]>, hint: usize, entry_size: usize) -> Opti
 /// ascending insertions would never return to use the space. The fence chosen here keeps the
 /// ascending keys in the leaf, and in the leaves that are split off from it later, until all but
 /// the last byte of the keys' common prefix changes.
-fn truncating_fence(node: Node<&[u8]>, entry_size: usize) -> Option<Vec<u8>> {
+fn truncating_fence(node: Node<&[u8]>, entry_len: usize) -> Option<Vec<u8>> {
     let (Some(lower), None) = (node.lower_fence(), node.upper_fence()) else { return None };
     let mut fence = Vec::new();
     node.key_into(node.slot_count() - 1, &mut fence);
@@ -97,7 +100,7 @@ fn truncating_fence(node: Node<&[u8]>, entry_size: usize) -> Option<Vec<u8>> {
     }
     fence.truncate(kept);
     fence.push(u8::MAX);
-    let size = left_size(node, node.slot_count(), &fence) + SLOT_SIZE + entry_size;
+    let size = left_size(node, node.slot_count(), &fence) + MAX_ENTRY_OVERHEAD + entry_len;
     (size <= PAGE_SIZE).then_some(fence)
 }
 
@@ -116,7 +119,7 @@ fn split_inner(node: Node<&[u8]>, hint: usize) -> (usize, Vec<u8>) {
 
 /// Returns the number of entries whose bytes come closest to half of all bytes.
 fn halving_slot(node: Node<&[u8]>) -> usize {
-    let size = |slot| SLOT_SIZE + node.cell_len(slot);
+    let size = |slot| SLOT_SIZE + node.cell(slot).len();
     let total: usize = (0..node.slot_count()).map(size).sum();
     let mut left = 0;
     for slot in 0..node.slot_count() {
@@ -164,11 +167,6 @@ pub(crate) fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
     separator
 }
 
-/// Returns the bytes that an entry takes in a node that cuts nothing off its keys.
-pub(crate) const fn entry_size(key_len: usize, value_len: usize) -> usize {
-    SLOT_SIZE + key_len + value_len
-}
-
 /// Returns the size of a node with the given fences and `count` entries, whose [`entry_size`]s are
 /// `bytes` in all.
 pub(crate) fn node_size(lower: Option<&[u8]>, upper: Option<&[u8]>, count: usize, bytes: usize) -> usize {
@@ -199,17 +197,20 @@ fn shorten_separator(left: &mut Vec<u8>, right: &[u8]) {
 
 /// Returns the size of the left page after a split, header included.
 fn left_size(node: Node<&[u8]>, slot: usize, separator: &[u8]) -> usize {
-    let lower = node.lower_fence();
-    let entries = 0..slot;
-    size_with(lower, Some(separator), entries.map(|slot| (node.key_len(slot), node.value_len(slot))))
+    size_with(node.lower_fence(), Some(separator), entries(node, 0..slot))
+}
+
+/// Returns the lengths of the keys and values of some entries.
+fn entries(node: Node<&[u8]>, slots: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+    slots.map(move |slot| (node.key_len(slot), node.value_len(slot)))
 }
 
 /// Returns the size of a page with the given fences and entries (length of the whole key, length of
 /// the value), header included.
 fn size_with(lower: Option<&[u8]>, upper: Option<&[u8]>, entries: impl Iterator<Item = (usize, usize)>) -> usize {
-    let prefix = prefix_len(lower, upper);
-    let fences = lower.map_or(0, <[u8]>::len) + upper.map_or(0, <[u8]>::len);
-    SLOTS + fences + entries.map(|(key, value)| SLOT_SIZE + key - prefix + value).sum::<usize>()
+    let (count, bytes) =
+        entries.fold((0, 0), |(count, bytes), (key, value)| (count + 1, bytes + entry_size(key, value)));
+    node_size(lower, upper, count, bytes)
 }
 
 /// Builds in `right` the right half of `left`, split at `slot` with `separator`, both as returned
@@ -239,12 +240,24 @@ impl NodeMut<'_> {
     /// GSN do not change.
     pub(crate) fn truncate_left(&mut self, slot: usize, separator: &[u8]) {
         let old = copy_of(&self.0);
+        self.rebuild(Node(&old[..]), slot, Some(separator));
+    }
+
+    /// Rewrites a node that has wide slots.
+    pub(super) fn narrow(&mut self) {
+        let old = copy_of(&self.0);
         let old = Node(&old[..]);
-        self.init_body(old.lower_fence(), Some(separator));
+        self.rebuild(old, old.slot_count(), old.upper_fence());
+    }
+
+    /// Gives the node the first `count` entries of `old`, a copy of it, and another upper fence. In
+    /// an inner node, the child behind those entries becomes the rightmost.
+    fn rebuild(&mut self, old: Node<&[u8]>, count: usize, upper: Option<&[u8]>) {
+        self.init_body(old.lower_fence(), upper);
         if !old.is_leaf() {
-            self.set_rightmost(old.child(slot));
+            self.set_rightmost(old.child(count));
         }
-        for slot in 0..slot {
+        for slot in 0..count {
             self.append(old, slot);
         }
     }
@@ -262,21 +275,9 @@ impl NodeMut<'_> {
 /// Returns the size in bytes, header included, of the page that [`merge_into`] would build. The
 /// size exceeds a page if the nodes cannot be merged.
 pub(crate) fn merged_size(left: Node<&[u8]>, right: Node<&[u8]>) -> usize {
-    let entries = |node: Node<&'_ [u8]>| {
-        let keys = node.field(PREFIX_LEN) * node.slot_count();
-        let cells: usize = (0..node.slot_count()).map(|slot| SLOT_SIZE + node.cell_len(slot)).sum();
-        (node.slot_count(), keys + cells)
-    };
-    let (left_count, left_bytes) = entries(left);
-    let (right_count, right_bytes) = entries(right);
-    let (lower, upper) = (left.lower_fence(), right.upper_fence());
-    let mut count = left_count + right_count;
-    let mut bytes = left_bytes + right_bytes;
-    if !left.is_leaf() {
-        count += 1;
-        bytes += SLOT_SIZE + left.upper_fence().map_or(0, <[u8]>::len) + CHILD_SIZE;
-    }
-    size_with(lower, upper, std::iter::empty()) + bytes - count * prefix_len(lower, upper)
+    let between = (!left.is_leaf()).then(|| (left.upper_fence().map_or(0, <[u8]>::len), CHILD_SIZE));
+    let left_entries = entries(left, 0..left.slot_count()).chain(between);
+    size_with(left.lower_fence(), right.upper_fence(), left_entries.chain(entries(right, 0..right.slot_count())))
 }
 
 /// Returns whether two adjacent nodes fit into one page.

@@ -10,6 +10,9 @@ use super::*;
 
 mod lines;
 mod model;
+mod wide;
+
+use wide::widened;
 
 pub(super) const TABLE: TableId = TableId::new(7);
 
@@ -36,7 +39,7 @@ pub(super) fn leaf(lower: Option<&[u8]>, upper: Option<&[u8]>) -> Page {
 
 /// Changes a node, and checks the lines that the change marks.
 pub(super) fn edit<R>(page: &mut Page, change: impl FnOnce(NodeMut<'_>) -> R) -> R {
-    PageMut::tracked(page, |page| change(NodeMut(page)))
+    PageMut::tracked(page, |page| change(NodeMut::new(page)))
 }
 
 fn insert(page: &mut Page, key: &[u8], value: &[u8]) -> Result<(), super::node_mut::NoSpace> {
@@ -176,8 +179,8 @@ fn ascending_and_descending_inserts_fill_the_leaves() {
             // frees.
             let (ascending, descending) = (fill(&ascending[..ascending.len() - 1]), fill(&descending[1..]));
             println!("{name} keys, values of {value_len}: {ascending:.3} ascending, {descending:.3} descending");
-            assert!(ascending > if value_len == 0 { 0.88 } else { 0.9 });
-            assert!(descending > 0.59);
+            assert!(ascending > if value_len < 20 { 0.88 } else { 0.9 });
+            assert!(descending > if value_len == 0 { 0.49 } else { 0.59 });
         }
     }
 }
@@ -306,11 +309,17 @@ fn hostile_page(rng: &mut StdRng) -> Box<Aligned> {
             for i in 0..rng.random_range(0..100) {
                 let _ = insert(&mut page.0, format!("key2{i:05}").as_bytes(), &[7; 10]);
             }
+            if rng.random_bool(0.3) {
+                page.0 = widened(&page.0);
+            }
             for _ in 0..rng.random_range(1..5) {
                 let end = if kind == 1 { 200 } else { PAGE_SIZE };
                 page.0[rng.random_range(0..end)] = rng.random();
             }
         }
+    }
+    if rng.random_bool(0.1) {
+        page.0[node::NODE_FLAGS] ^= node::NARROW as u8;
     }
     if rng.random() {
         page.0[TYPE] = rng.random_range(2..4);
@@ -341,6 +350,7 @@ fn hostile_bytes_never_panic() {
                 edit(&mut changed, |mut node| node.remove(0));
             }
             check(&changed).unwrap();
+            check(&widened(&changed)).unwrap();
         }
         let mut bytes = image(&page.0);
         let mut restored = PageBuf::zeroed();

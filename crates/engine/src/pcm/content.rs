@@ -27,8 +27,10 @@ impl Content {
     pub(super) fn growth(&self, key: &[u8], present: Option<usize>) -> usize {
         match (self, present) {
             (Self::Absent, _) => 0,
-            (Self::Value { bytes, .. }, Some(present)) => bytes.len().saturating_sub(present),
-            (Self::Value { bytes, .. }, None) => entry_size(key.len(), bytes.len()),
+            (Self::Value { bytes, .. }, present) => {
+                let present = present.map_or(0, |len| entry_size(key.len(), len));
+                entry_size(key.len(), bytes.len()).saturating_sub(present)
+            }
         }
     }
 
@@ -41,7 +43,7 @@ impl Content {
             return Ok(());
         }
         let (slot, is_there) = Node(&page[..]).lower_bound(key);
-        let mut node = NodeMut(page.reborrow());
+        let mut node = NodeMut::new(page.reborrow());
         match self {
             Self::Absent if is_there => node.remove(slot),
             Self::Absent => {}
@@ -54,5 +56,21 @@ impl Content {
             Self::Value { flags, bytes } => return node.insert(slot, key, bytes, *flags).map_err(|_| None),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_counts_longer_lengths() {
+        let value = |len| Content::Value { flags: SlotFlags::NONE, bytes: vec![0; len] };
+        for (present, new, growth) in
+            [(Some(10), 12, 2), (Some(12), 10, 0), (Some(255), 256, 3), (Some(256), 255, 0), (None, 10, 17)]
+        {
+            assert_eq!(value(new).growth(b"k", present), growth, "{present:?} to {new}");
+        }
+        assert_eq!(Content::Absent.growth(b"k", Some(10)), 0);
     }
 }

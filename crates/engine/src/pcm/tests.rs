@@ -102,7 +102,7 @@ pub(super) fn map<const N: usize>(records: [(&[u8], &[u8]); N]) -> BTreeMap<Vec<
 pub(super) fn change(pages: &PcmPages, xid: Xid, bytes: &mut [u8], key: &[u8], value: &[u8]) -> Vec<Covered> {
     let mut lines = page::Lines::NONE;
     let old = {
-        let mut node = NodeMut(PageMut::new(bytes, &mut lines));
+        let mut node = NodeMut::new(PageMut::new(bytes, &mut lines));
         let (slot, is_there) = node.view().lower_bound(key);
         assert!(is_there);
         let old = node.view().value(slot).to_vec();

@@ -311,16 +311,16 @@ impl<'a> PageOp<'a> {
 }
 
 fn leaf<'p>(page: &'p mut PageMut<'_>) -> Result<NodeMut<'p>, Misfit> {
-    if page::page_type(page) == Some(PageType::Leaf) { Ok(NodeMut(page.reborrow())) } else { Err(Misfit) }
+    if page::page_type(page) == Some(PageType::Leaf) { Ok(NodeMut::new(page.reborrow())) } else { Err(Misfit) }
 }
 
 fn inner<'p>(page: &'p mut PageMut<'_>) -> Result<NodeMut<'p>, Misfit> {
-    if page::page_type(page) == Some(PageType::Inner) { Ok(NodeMut(page.reborrow())) } else { Err(Misfit) }
+    if page::page_type(page) == Some(PageType::Inner) { Ok(NodeMut::new(page.reborrow())) } else { Err(Misfit) }
 }
 
 fn any_node<'p>(page: &'p mut PageMut<'_>) -> Result<NodeMut<'p>, Misfit> {
     match page::page_type(page) {
-        Some(PageType::Leaf | PageType::Inner) => Ok(NodeMut(page.reborrow())),
+        Some(PageType::Leaf | PageType::Inner) => Ok(NodeMut::new(page.reborrow())),
         _ => Err(Misfit),
     }
 }

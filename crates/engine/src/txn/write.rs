@@ -346,8 +346,8 @@ fn change_slot<'s>(
 ) -> Result<Attempt> {
     let Entry { tree, key, payload, flags } = entry;
     let node = Node(&leaf[..]);
-    let (old_flags, old_len) = (node.flags(slot), node.value_len(slot));
-    if payload.len() > old_len + node.free_space() {
+    let old_flags = node.flags(slot);
+    if !node.room_for_value(slot, payload.len()) {
         return enlarge(engine, context, leaf, entry);
     }
     let free = overflow_chain_of(node.value(slot), old_flags);

@@ -114,8 +114,8 @@ fn take_back<'s>(store: &'s Store, undo: Undo<'_>, logged: &mut u64) -> Result<M
             if usize::from(at) + usize::from(remove) > node.value_len(slot) {
                 return Err(broken(leaf.id(), "a record is shorter than its undo information says"));
             }
-            if grows > node.free_space() {
-                let value_len = node.value_len(slot) + grows;
+            let value_len = node.value_len(slot) + grows;
+            if !node.room_for_value(slot, value_len) {
                 drop(leaf);
                 store.split_leaf(tree, key, value_len, Purpose::Rollback, logged)?;
                 continue;

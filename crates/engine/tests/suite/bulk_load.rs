@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use duramen::pmem::{Domain, SimMemory, Source};
 use duramen::{BatchOptions, Db, Error, HeapOptions, Options, PcmOptions, Restore, RestoreTo, Scheme};
 use duramen_io::SimDisk;
-use duramen_test_support::Rng;
+use duramen_test_support::{Rng, announced_seed};
 
 fn ways() -> Vec<(&'static str, Options)> {
     let heap = || {
@@ -48,6 +48,26 @@ fn records(rng: &mut Rng, count: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     };
     let records: std::collections::BTreeMap<_, _> = (0..count).map(|_| (key(rng), value(rng))).collect();
     records.into_iter().collect()
+}
+
+/// Compaction leaves nothing free in a node.
+#[test]
+fn copies_have_full_nodes_whatever_the_records_are() {
+    let first = announced_seed("full nodes");
+    for seed in first..first + 12 {
+        let mut rng = Rng::new(seed);
+        let count = rng.within(1..3000);
+        let records = records(&mut rng, count);
+        let [db, target] = [(); 2].map(|()| Db::in_memory(Options { snapshots: true, ..Options::small() }).unwrap());
+        let mut load = db.bulk_load("t").unwrap();
+        records.iter().for_each(|(key, value)| load.add(key, value).unwrap());
+        load.finish().unwrap();
+        db.compact_into(&target, |_| {}).unwrap();
+        let table = target.open_table("t").unwrap();
+        assert!(target.begin().scan(&table, ..).map(Result::unwrap).eq(records), "seed {seed}");
+        let report = target.check().unwrap();
+        assert!(report.is_ok(), "seed {seed}: {:?}", report.problems);
+    }
 }
 
 /// The records of a load have no versions.

@@ -86,10 +86,14 @@ fn u16_at(page: &[u8], at: usize) -> usize {
     u16::from_le_bytes([page[at], page[at + 1]]).into()
 }
 
+/// Size of a slot.
+const SLOT: usize = 4;
+
 /// Returns the offset of the child pointer of a slot of an inner node.
 fn child_at(page: &[u8], slot: usize) -> usize {
-    let slot = 64 + slot * 12;
-    u16_at(page, slot + 4) + u16_at(page, slot + 6)
+    let cell = u16_at(page, 64 + slot * SLOT + 2) & 0x1FFF;
+    // The lengths of suffix and value have a byte each.
+    cell + 2 + usize::from(page[cell])
 }
 
 fn several_slots(page: &[u8]) -> bool {
@@ -213,9 +217,9 @@ fn scans_of_keys_that_are_not_in_order_end() {
         let disk = database();
         assert!(scans(&disk).iter().all(Result::is_ok));
         tamper(&disk, find(&disk, page_type, several_slots), |page| {
-            let end = 64 + u16_at(page, 32) * 12;
+            let end = 64 + u16_at(page, 32) * SLOT;
             let slots = &mut page[64..end];
-            if is_first_last { slots.rotate_left(12) } else { slots.rotate_right(12) }
+            if is_first_last { slots.rotate_left(SLOT) } else { slots.rotate_right(SLOT) }
         });
         let ends = scans(&disk);
         if page_type == LEAF {

@@ -1,17 +1,24 @@
 //! Databases that earlier versions of the program left, closed or after a power cut. They must open
 //! and have their contents.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use duramen::{Db, Error, Options, Partition};
-use duramen_io::{CrashChoice, SimDisk};
+use duramen::pmem::{Domain, Source, Survive};
+use duramen::{BatchOptions, Db, Error, Granularity, HeapOptions, Options, Partition, PcmOptions, Scheme, Table};
+use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
 
 use crate::fixture;
 
-/// The specimens: the number of logs, and whether the database was closed.
-const SPECIMENS: [(&str, u16, bool); 4] =
+/// The specimens with a log: the number of logs, and whether the database was closed.
+const WITH_LOGS: [(&str, u16, bool); 4] =
     [("closed", 1, true), ("crashed", 1, false), ("closed-3-logs", 3, true), ("crashed-3-logs", 3, false)];
+
+/// The specimens in persistent memory, all of them crashed.
+const IN_MEMORY: [&str; 4] = ["in-place", "group-commit", "pcm-pages", "pcm-tuples"];
+
+/// The region of those: a disk with this file.
+const REGION: &str = "region";
 
 const ROWS: u32 = 400;
 
@@ -28,6 +35,28 @@ fn options(logs: u16) -> Options {
     }
 }
 
+/// Options for a specimen in persistent memory, whose region is a file.
+fn options_in_memory(name: &str, region: &Path) -> Options {
+    let heap = || {
+        let heap = HeapOptions::new(Source::File(region.to_owned()), 4 << 20, Domain::VolatileCache);
+        HeapOptions { survive: Survive::Process, ..heap }
+    };
+    let pcm = |granularity| {
+        let pcm = PcmOptions::new(Source::File(region.to_owned()), 2 << 20, Domain::VolatileCache);
+        Scheme::PcmLogging(PcmOptions { survive: Survive::Process, granularity, ..pcm })
+    };
+    let scheme = match name {
+        "in-place" => Scheme::InPlace(heap()),
+        "group-commit" => {
+            Scheme::NvramGroupCommit(heap(), BatchOptions { log_bytes: Some(1 << 20), ..BatchOptions::default() })
+        }
+        "pcm-pages" => pcm(Granularity::Page),
+        "pcm-tuples" => pcm(Granularity::Tuple),
+        other => panic!("there is no specimen `{other}`"),
+    };
+    Options { scheme, pool_bytes: 64 * 8192, ..Options::default() }
+}
+
 /// Rows have two versions; for some rows the second version is committed after the last checkpoint.
 fn value(row: u32) -> Vec<u8> {
     let version = u32::from(row.is_multiple_of(3));
@@ -38,46 +67,74 @@ fn file(format: u32, name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "fixtures", &format!("format-{format}-{name}.disk")].iter().collect()
 }
 
+/// Puts the rows into a new database, and runs `end` while a transaction is open that never
+/// commits.
+fn fill(db: &Db, has_log: bool, end: impl FnOnce()) {
+    let table = db.create_table("t").unwrap();
+    let mut txn = db.begin();
+    for row in 0..ROWS {
+        txn.put(&table, &row.to_be_bytes(), &[row, 0].map(u32::to_be_bytes).concat().repeat(6)).unwrap();
+    }
+    txn.put(&table, b"large", &[7; 20_000]).unwrap();
+    txn.commit().unwrap();
+    if has_log {
+        db.checkpoint().unwrap();
+    }
+    let mut txn = db.begin();
+    for row in (0..ROWS).step_by(3) {
+        txn.put(&table, &row.to_be_bytes(), &value(row)).unwrap();
+    }
+    txn.commit().unwrap();
+    let mut loser = db.begin();
+    loser.put(&table, b"never committed", b"-").unwrap();
+    loser.delete(&table, &1u32.to_be_bytes()).unwrap();
+    end();
+}
+
 /// The command that makes the fixtures is `FORMAT=n cargo test -p duramen --test suite
 /// older_formats -- --ignored`, with a program that writes format n.
 #[test]
 #[ignore = "makes the fixtures of the format that the program writes"]
 fn make_fixtures() {
     let format = std::env::var("FORMAT").expect("FORMAT says which format this program writes").parse().unwrap();
-    for (name, logs, is_closed) in SPECIMENS {
+    for (name, logs, is_closed) in WITH_LOGS {
         let disk = SimDisk::new(1);
         let db = Db::open_on(Arc::new(disk.clone()), options(logs)).unwrap();
-        let table = db.create_table("t").unwrap();
-        let mut txn = db.begin();
-        for row in 0..ROWS {
-            txn.put(&table, &row.to_be_bytes(), &[row, 0].map(u32::to_be_bytes).concat().repeat(6)).unwrap();
-        }
-        txn.put(&table, b"large", &[7; 20_000]).unwrap();
-        txn.commit().unwrap();
-        db.checkpoint().unwrap();
-        let mut txn = db.begin();
-        for row in (0..ROWS).step_by(3) {
-            txn.put(&table, &row.to_be_bytes(), &value(row)).unwrap();
-        }
-        txn.commit().unwrap();
-        let mut loser = db.begin();
-        loser.put(&table, b"never committed", b"-").unwrap();
-        loser.delete(&table, &1u32.to_be_bytes()).unwrap();
+        fill(&db, true, || {
+            if !is_closed {
+                disk.crash();
+            }
+        });
         let image = if is_closed {
-            drop(loser);
             db.close().unwrap();
             disk.image()
         } else {
-            disk.crash();
-            drop(loser);
             drop(db);
             disk.crash_image(&CrashChoice::Everything)
         };
         std::fs::write(file(format, name), fixture::pack(&image)).unwrap();
     }
+    for name in IN_MEMORY {
+        let home = tempfile::tempdir().unwrap();
+        let (disk, region) = (SimDisk::new(1), SimDisk::new(1));
+        let path = home.path().join(REGION);
+        let db = Db::open_on(Arc::new(disk.clone()), options_in_memory(name, &path)).unwrap();
+        fill(&db, false, || {
+            disk.crash();
+            let mut bytes = AlignedBuf::zeroed(std::fs::metadata(&path).unwrap().len() as usize);
+            bytes.copy_from_slice(&std::fs::read(&path).unwrap());
+            let copy = region.open(REGION, OpenMode::CreateNew).unwrap();
+            copy.write_at(&[&bytes], 0).unwrap();
+            copy.sync().unwrap();
+            region.sync_directory("").unwrap();
+        });
+        drop(db);
+        std::fs::write(file(format, name), fixture::pack(&disk.crash_image(&CrashChoice::Everything))).unwrap();
+        std::fs::write(file(format, &format!("{name}-region")), fixture::pack(&region)).unwrap();
+    }
 }
 
-fn verify(db: &Db) {
+fn verify(db: &Db, value: impl Fn(u32) -> Vec<u8>) {
     let table = db.open_table("t").unwrap();
     let mut txn = db.begin();
     let mut found = txn.scan(&table, ..).map(|record| record.unwrap());
@@ -91,15 +148,31 @@ fn verify(db: &Db) {
     assert!(db.check().unwrap().is_ok());
 }
 
+/// Values longer than the present ones, so that every leaf changes, and some split.
+fn longer(row: u32) -> Vec<u8> {
+    value(row).repeat(1 + row as usize % 7)
+}
+
+fn lengthen(db: &Db, table: &Table) {
+    for rows in (0..ROWS).collect::<Vec<_>>().chunks(40) {
+        db.run(|txn| rows.iter().try_for_each(|row| txn.put(table, &row.to_be_bytes(), &longer(*row)))).unwrap();
+    }
+    // Taken back, from nodes that this program has rewritten.
+    let mut txn = db.begin();
+    (0..ROWS).step_by(5).for_each(|row| txn.put(table, &row.to_be_bytes(), &value(row)).unwrap());
+    (1..ROWS).step_by(5).for_each(|row| assert!(txn.delete(table, &row.to_be_bytes()).unwrap()));
+    txn.abort().unwrap();
+}
+
 #[test]
 fn databases_of_earlier_versions_open() {
-    for format in [1, 3, 7] {
-        for (name, logs, _) in SPECIMENS {
+    for format in [1, 3, 7, 8] {
+        for (name, logs, _) in WITH_LOGS {
             let disk = fixture::unpack(&std::fs::read(file(format, name)).unwrap());
             for life in 0..3 {
                 let options = Options { create: false, instant_recovery: life == 1, ..options(logs) };
                 let db = Db::open_on(Arc::new(disk.clone()), options).unwrap();
-                verify(&db);
+                verify(&db, value);
                 // Work in the new format, which the next opening reads.
                 let table = db.open_table("t").unwrap();
                 let mut txn = db.begin();
@@ -107,8 +180,14 @@ fn databases_of_earlier_versions_open() {
                 txn.abort().unwrap();
                 db.close().unwrap();
             }
+            let db = Db::open_on(Arc::new(disk.clone()), options(logs)).unwrap();
+            let table = db.open_table("t").unwrap();
+            lengthen(&db, &table);
+            verify(&db, longer);
+            db.close().unwrap();
             // The pages of the large value are freed, whatever their order.
             let db = Db::open_on(Arc::new(disk.clone()), options(logs)).unwrap();
+            verify(&db, longer);
             let table = db.open_table("t").unwrap();
             let mut txn = db.begin();
             txn.delete(&table, b"large").unwrap();
@@ -121,4 +200,27 @@ fn databases_of_earlier_versions_open() {
         Db::open_on(Arc::new(SimDisk::new(1)), Options { create: false, ..options(1) }),
         Err(Error::NotADatabase { .. })
     ));
+}
+
+#[test]
+fn databases_of_earlier_versions_in_persistent_memory_open() {
+    for name in IN_MEMORY {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join(REGION);
+        let disk = fixture::unpack(&std::fs::read(file(8, name)).unwrap());
+        let region = fixture::unpack(&std::fs::read(file(8, &format!("{name}-region"))).unwrap());
+        std::fs::write(&path, region.durable_bytes(REGION).unwrap()).unwrap();
+        let open = || Db::open_on(Arc::new(disk.clone()), options_in_memory(name, &path)).unwrap();
+        let db = open();
+        verify(&db, value);
+        db.close().unwrap();
+        let db = open();
+        verify(&db, value);
+        lengthen(&db, &db.open_table("t").unwrap());
+        verify(&db, longer);
+        db.close().unwrap();
+        let db = open();
+        verify(&db, longer);
+        db.close().unwrap();
+    }
 }

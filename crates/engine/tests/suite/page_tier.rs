@@ -335,7 +335,7 @@ fn in_memory(path: &std::path::Path, slots: usize) -> TierOptions {
 fn a_tier_may_be_in_persistent_memory() {
     let (home, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let memory = fast.path().join("memory");
-    let db = Db::open(home.path(), options(Some(in_memory(&memory, 60)))).unwrap();
+    let db = Db::open(home.path(), options(Some(in_memory(&memory, 50)))).unwrap();
     assert!(db.log_shortfall().is_some(), "the memory does not survive a power cut");
     write(&db, 1);
     let metrics = db.metrics().page_tier.unwrap();

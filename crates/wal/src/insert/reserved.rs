@@ -9,7 +9,8 @@
 //!
 //! The threads that insert do not keep `released`. A flush, which needs it, follows the links from
 //! the last known position ([`Insertion::collect`]) to the first place without a link, which
-//! belongs to a record that is still being filled in.
+//! belongs to a record that is still being filled in, or to where `next` was when it began. (Beyond
+//! that it would follow a fast inserter until the buffer is full, and flush only then.)
 //!
 //! # A full buffer
 //! A thread cannot take back a reservation for which there is no room, since others have reserved
@@ -73,9 +74,11 @@ impl Insertion for ReservedInsertion {
 
     fn collect(&self, space: &Space) {
         let _following = self.follower.lock();
-        let from = space.released();
+        let (from, until) = (space.released(), space.end());
         let (mut to, mut records) = (from, 0);
-        while let Some(end) = self.links.follow(to) {
+        while to < until
+            && let Some(end) = self.links.follow(to)
+        {
             to = end;
             records += 1;
         }

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::{Aligned, Page, TABLE, edit};
+use super::{Aligned, Page, TABLE, edit, widened};
 use crate::page::*;
 
 #[derive(Clone, Debug)]
@@ -21,6 +21,7 @@ pub(super) enum Op {
     Merge(Index),
     Compact(Index),
     Image(Index),
+    Widen(Index),
 }
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -46,6 +47,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         2 => any::<Index>().prop_map(Op::Merge),
         1 => any::<Index>().prop_map(Op::Compact),
         1 => any::<Index>().prop_map(Op::Image),
+        2 => any::<Index>().prop_map(Op::Widen),
     ]
 }
 
@@ -163,6 +165,10 @@ impl Row {
                 assert_eq!(image(&restored), bytes);
                 self.nodes[at] = restored;
             }
+            Op::Widen(at) => {
+                let at = at.index(self.nodes.len());
+                self.nodes[at] = widened(&self.nodes[at]);
+            }
         }
     }
 
@@ -178,11 +184,11 @@ impl Row {
         let (slot, found) = self.view(at).lower_bound(&key);
         assert!(!found);
         let before = self.nodes[at];
-        let room = self.view(at).room_for(key.len(), value.len());
+        let (room, is_wide) = (self.view(at).room_for(key.len(), value.len()), self.view(at).is_wide());
         let result = edit(&mut self.nodes[at], |mut node| node.insert(slot, &key, &value, SlotFlags::NONE));
-        assert_eq!(result.is_ok(), room);
+        assert!(if is_wide { result.is_ok() || !room } else { result.is_ok() == room });
         if result.is_err() {
-            assert!(self.nodes[at] == before, "a refused insertion changes nothing");
+            assert!(self.nodes[at] == before || is_wide, "a refused insertion changes nothing");
             self.split(at, slot);
             let at = self.node_for(&key);
             let (slot, _) = self.view(at).lower_bound(&key);
@@ -197,12 +203,13 @@ impl Row {
         let key = self.key_at(at, slot);
         let value = self.value(len);
         let before = self.nodes[at];
+        let (room, is_wide) = (self.view(at).room_for_value(slot, value.len()), self.view(at).is_wide());
         if self.ty == PageType::Inner {
             let mut raw = [0; 8];
             raw.copy_from_slice(&value);
             edit(&mut self.nodes[at], |mut node| node.set_child(slot, PageId::new(u64::from_le_bytes(raw))));
         } else if edit(&mut self.nodes[at], |mut node| node.set_value(slot, &value)).is_err() {
-            assert!(self.nodes[at] == before, "a refused change changes nothing");
+            assert!(!room && (self.nodes[at] == before || is_wide), "a refused change changes nothing");
             self.split(at, slot);
             let at = self.node_for(&key);
             let (slot, found) = self.view(at).lower_bound(&key);
