@@ -115,8 +115,8 @@ fn check_slot(node: Node<&[u8]>, slot: usize, leaf: bool) -> Result<(), String> 
     let bits = if node.is_wide() { wide_flags(&node.0, slot) } else { flags.bits() };
     let are_known = SlotFlags::from_bits(bits).bits() == bits;
     ensure!(are_known && (leaf || bits == 0), "slot {slot}: the flags {bits:#x} are invalid");
-    let is_long = node.is_wide() || node.cell(slot).is_long();
-    ensure!(is_long || !Lengths { key: key_len, value: value_len }.are_long(), "slot {slot}: the cell is not long");
+    let are_long = Lengths { key: key_len, value: value_len }.are_long();
+    ensure!(node.is_wide() || node.cell(slot).is_long() == are_long, "slot {slot}: the cell is of the wrong length");
     if leaf {
         let reference = flags.contains(SlotFlags::OVERFLOW);
         ensure!(!reference || value_len == OVERFLOW_REFERENCE_SIZE, "slot {slot}: the reference has {value_len} bytes");

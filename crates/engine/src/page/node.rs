@@ -426,7 +426,8 @@ impl<B: PageBytes> Node<B> {
         value_len <= old.value_len || new.header() + old.suffix_len + value_len <= self.free_space() + old.len()
     }
 
-    /// Returns the number of bytes that slots, cells and fences use.
+    /// Returns the number of bytes that slots, cells and fences use, or would if the node were
+    /// rewritten with narrow slots: at most so many.
     pub(crate) fn used_space(&self) -> usize {
         (PAGE_SIZE - SLOTS).saturating_sub(self.free_space())
     }

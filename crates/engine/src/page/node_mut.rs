@@ -19,7 +19,9 @@ pub(crate) struct NoSpace;
 ///
 /// Its slots are narrow. The node must pass [`super::check()`]. Every change is a function of the
 /// page's bytes and the arguments alone, so recovery, which repeats the change, produces the same
-/// page.
+/// page. The bytes that a node uses are a function of its entries and fences alone: a node that is
+/// restored from a backup may become narrow earlier than it did at first, and the changes in the
+/// log must fit then as they did.
 #[derive(Debug)]
 pub(crate) struct NodeMut<'a>(pub(super) PageMut<'a>);
 
@@ -209,22 +211,27 @@ impl<'a> NodeMut<'a> {
         let node = self.view();
         assert!(slot < node.slot_count(), "no such slot");
         let old = node.cell(slot);
+        let (flags, key) = (node.flags(slot), node.key_len(slot));
+        let is_long = Lengths { key, value: value.len() }.are_long();
+        let header = CellHeader::new(is_long, old.suffix_len, value.len());
         if value.len() <= old.value_len {
-            let at = old.value();
+            // Suffix and value stay where they are, also behind a shorter header.
+            let (start, at) = (old.suffix - header.bytes().len(), old.value());
             self.0.put(at, value);
-            cost::write(self.0.as_ptr().wrapping_add(old.start), at - old.start + value.len());
+            cost::write(self.0.as_ptr().wrapping_add(start), at - start + value.len());
             if value.len() < old.value_len {
-                self.0.put(old.start, CellHeader::new(old.is_long(), old.suffix_len, value.len()).bytes());
+                self.0.put(start, header.bytes());
                 self.free(at + value.len(), old.value_len - value.len());
+            }
+            if start > old.start {
+                self.set_place(slot, place(start, is_long, flags));
+                self.free(old.start, start - old.start);
             }
             return Ok(());
         }
         if !node.room_for_value(slot, value.len()) {
             return Err(NoSpace);
         }
-        let flags = node.flags(slot);
-        let is_long = Lengths { key: node.key_len(slot), value: value.len() }.are_long();
-        let header = CellHeader::new(is_long, old.suffix_len, value.len());
         let cell_len = header.bytes().len() + old.suffix_len + value.len();
         let mut suffix = [0; MAX_KEY_LEN];
         let suffix = &mut suffix[..old.suffix_len];

@@ -9,13 +9,13 @@
 //!
 //! A cell is the length of the suffix, the length of the value, the suffix, the value. The lengths
 //! have a byte each. They have two bytes each in a *long* cell: that of an entry whose key (the
-//! prefix included) or value is longer than 255 bytes, or was when the cell was written.
+//! prefix included) or value is longer than 255 bytes.
 //!
 //! # Wide slots
 //! Before format version 9, a slot had twelve bytes: head u32, cell offset u16, suffix length u16,
 //! value length u16, flags u16. A cell was the suffix and the value alone. Nodes that have not
-//! changed since then are still like that, so all methods of [`Node`] read both. A node is
-//! rewritten when it changes ([`NodeMut::new`]), and then needs fewer bytes.
+//! changed since then are still like that, so [`Node`] reads both. A node is rewritten when it
+//! changes ([`NodeMut::new`]), and then needs fewer bytes.
 //!
 //! [`Node`]: super::Node
 //! [`NodeMut::new`]: super::NodeMut::new

@@ -63,6 +63,9 @@ fn a_copy_has_the_records_of_a_snapshot_and_no_gaps() {
     assert!(size(&to) < size(&from) / 2, "{} became {}", size(&from), size(&to));
     // The file grows by up to a mebibyte at once.
     assert!(size(&to) < live as u64 * 6 / 5 + (1 << 20), "{live} bytes of records became {}", size(&to));
+    // 6 bytes a record besides key and value, and 64 a page; the prefix of keys is cut off.
+    let pages = report.pages as usize;
+    assert!(pages <= live * 106 / 100 / 8192 + 8, "{live} bytes of records take {pages} pages");
 }
 
 /// The log of a copy takes no space for what it held of the load, and goes on as any other.

@@ -250,6 +250,11 @@ impl Row {
         for (at, page) in self.nodes.iter().enumerate() {
             check(page).unwrap();
             let node = Node(&page[..]);
+            if !node.is_wide() {
+                let sizes = (0..node.slot_count()).map(|slot| entry_size(node.key_len(slot), node.value_len(slot)));
+                let size = node_size(node.lower_fence(), node.upper_fence(), node.slot_count(), sizes.sum());
+                assert_eq!(node.used_space() + 64, size, "the size follows from the entries alone");
+            }
             assert_eq!(node.lower_fence(), (at > 0).then(|| self.view(at - 1).upper_fence().unwrap()));
             for slot in 0..node.slot_count() {
                 let key = self.key_at(at, slot);
