@@ -116,7 +116,8 @@ fn check_slot(node: Node<&[u8]>, slot: usize, leaf: bool) -> Result<(), String> 
     let are_known = SlotFlags::from_bits(bits).bits() == bits;
     ensure!(are_known && (leaf || bits == 0), "slot {slot}: the flags {bits:#x} are invalid");
     let are_long = Lengths { key: key_len, value: value_len }.are_long();
-    ensure!(node.is_wide() || node.cell(slot).is_long() == are_long, "slot {slot}: the cell is of the wrong length");
+    let is_right = node.is_wide() || node.cell(slot).is_long() == are_long;
+    ensure!(is_right, "slot {slot}: the lengths in the cell have the wrong size");
     if leaf {
         let reference = flags.contains(SlotFlags::OVERFLOW);
         ensure!(!reference || value_len == OVERFLOW_REFERENCE_SIZE, "slot {slot}: the reference has {value_len} bytes");
