@@ -29,7 +29,8 @@
 //! While tables are loaded in bulk ([`Segments::load_in_bulk`]), step 1 reserves the space without
 //! zeros, or each loaded byte would be written twice to a log of new segments. The syncs of writes
 //! there wait for the file system, but a bulk load makes few. Steps are short meanwhile, so that
-//! little of such space is left for later commits.
+//! little of such space is left for later commits. What a load has logged does not count as growth
+//! once it has ended, or a whole segment of zeros could follow it.
 //!
 //! So records lie in the part of the file that the header states, and a shorter file has lost its
 //! end. A thread that makes a file grow, or writes its header while the log is in service, has
@@ -75,8 +76,8 @@ pub(crate) struct Segments {
     pub(crate) retention: Retention,
     /// Held while segments are made or recycled; never while the log is written.
     growth: Mutex<Spares>,
-    /// Where the log ended when it was opened.
-    opened_at: u64,
+    /// Where the log ended when it was opened, or when the last bulk load ended.
+    growing_from: AtomicU64,
     /// The segment that may lack the space before the log's start ([`Segments::discard_past`]): the
     /// one with the start when the log was opened, or when that was discarded last.
     holed: AtomicU64,
@@ -151,7 +152,7 @@ impl Segments {
             limits,
             retention: Retention::default(),
             growth: Mutex::default(),
-            opened_at: end.get(),
+            growing_from: AtomicU64::new(end.get()),
             holed: AtomicU64::new(holed),
             limit,
             ring: AtomicU64::new(limits.ring),
@@ -260,17 +261,20 @@ impl Segments {
         }
     }
 
-    /// Notes that a bulk load begins or ends. See [the module](self#growing).
-    pub(crate) fn load_in_bulk(&self, begins: bool) {
-        if begins {
-            self.bulk_loads.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.bulk_loads.fetch_sub(1, Ordering::Relaxed);
-        }
+    /// Notes that a bulk load begins. See [the module](self#growing).
+    pub(crate) fn begin_bulk_load(&self) {
+        self.bulk_loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a bulk load has ended, with the log at `end`.
+    pub(crate) fn end_bulk_load(&self, end: Lsn) {
+        // Before the count, or a thread that makes space meanwhile would make a segment of zeros.
+        self.growing_from.fetch_max(end.get(), Ordering::Relaxed);
+        self.bulk_loads.fetch_sub(1, Ordering::Release);
     }
 
     fn is_loading(&self) -> bool {
-        self.bulk_loads.load(Ordering::Relaxed) > 0
+        self.bulk_loads.load(Ordering::Acquire) > 0
     }
 
     fn may_add(&self, segments: u64) -> bool {
@@ -279,12 +283,12 @@ impl Segments {
     }
 
     /// Returns how much space there should be beyond `needed`, the end of the log with the reserved
-    /// bytes: as much as the log has grown since it was opened, and at most a segment, or
-    /// [`BULK_AHEAD`] while a table `is_loading`.
+    /// bytes: as much as the log has grown since it was opened or the last bulk load ended, and at
+    /// most a segment, or [`BULK_AHEAD`] while a table `is_loading`.
     fn ahead(&self, needed: u64, is_loading: bool) -> u64 {
         let Geometry { segment_bytes, .. } = self.files.geometry;
         let least = LEAST_AHEAD.min(segment_bytes / LEAST_PART);
-        let written = needed.saturating_sub(self.reserved()).saturating_sub(self.opened_at);
+        let written = needed.saturating_sub(self.reserved()).saturating_sub(self.growing_from.load(Ordering::Relaxed));
         let most = self.files.geometry.data_bytes();
         written.max(least).min(if is_loading { most.min(BULK_AHEAD) } else { most })
     }

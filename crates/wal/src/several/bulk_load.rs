@@ -11,13 +11,13 @@ pub struct LogBulkLoad(Vec<Arc<StreamInner>>);
 
 impl LogBulkLoad {
     pub(crate) fn new(streams: &[Arc<StreamInner>]) -> Self {
-        streams.iter().for_each(|shared| shared.segments.load_in_bulk(true));
+        streams.iter().for_each(|shared| shared.segments.begin_bulk_load());
         Self(streams.to_vec())
     }
 }
 
 impl Drop for LogBulkLoad {
     fn drop(&mut self) {
-        self.0.iter().for_each(|shared| shared.segments.load_in_bulk(false));
+        self.0.iter().for_each(|shared| shared.segments.end_bulk_load(shared.space.end()));
     }
 }
