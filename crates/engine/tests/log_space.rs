@@ -138,35 +138,6 @@ fn backups_in_a_row_refuse_no_writer() {
     }
 }
 
-/// Writers wait for a backup that stands still only until that is certain, and then the error names
-/// it.
-#[test]
-fn a_backup_that_stands_still_is_named() {
-    let db = Db::open_on(Arc::new(SimDisk::new(5)), options(1)).unwrap();
-    let table = db.create_table("rows").unwrap();
-    write(&db, &table, 0, 100).unwrap();
-    let mut refused = Vec::new();
-    let backup = db.backup_to(&SimDisk::new(6), |_| {
-        if refused.is_empty() {
-            let begun = Instant::now();
-            let error = (0..).find_map(|round| write(&db, &table, round % 100, 20).err()).unwrap();
-            refused.push((error, begun.elapsed()));
-            // By now it is certain that the backup stands still.
-            let begun = Instant::now();
-            refused.push((write(&db, &table, 0, 20).unwrap_err(), begun.elapsed()));
-        }
-    });
-    backup.unwrap();
-    let [(first, waited), (second, not_waited)] = &refused[..] else { panic!("{refused:?}") };
-    for error in [first, second] {
-        assert!(matches!(error, Error::Full { reason } if reason.contains("a backup under way")), "{error}");
-    }
-    assert!(first.to_string().contains("nothing has been copied for"), "{first}");
-    assert!(*waited >= Duration::from_secs(9) && *not_waited < Duration::from_secs(2), "{waited:?}, {not_waited:?}");
-    write(&db, &table, 0, 100).unwrap();
-    db.close().unwrap();
-}
-
 /// A transaction that does keep the log is named at once, with the log that it keeps, whether it is
 /// the writer's own or another one.
 #[test]

@@ -1,6 +1,10 @@
 //! Which remedy is for which full log.
 
 use super::*;
+use crate::{Db, Table};
+use crate::options::Options;
+use duramen_io::SimDisk;
+use duramen_sync::Arc;
 
 const FREE: View = View {
     behind_transactions: true,
@@ -76,4 +80,45 @@ fn what_stands_still_is_noticed() {
     assert_eq!(look(2, 2_000), 400);
     assert_eq!(look(2, 4_000), 0, "nobody has looked meanwhile");
     assert_eq!(look(2, 4_900), 900);
+}
+
+/// Writers wait for a backup that stands still only until that is certain, and then the error names
+/// it.
+#[test]
+fn a_backup_that_stands_still_is_named() {
+    let options = Options {
+        log_segment_bytes: 256 << 10,
+        log_max_bytes: 2 << 20,
+        checkpoint_bytes: Some(512 << 10),
+        ..Options::small()
+    };
+    let db = Db::open_on(Arc::new(SimDisk::new(5)), options).unwrap();
+    let table = db.create_table("rows").unwrap();
+    let mut version = 0_u32;
+    let mut write = |db: &Db, table: &Table| {
+        // An unchanged value is not logged.
+        version += 1;
+        db.run(|txn| (0..20).try_for_each(|row| txn.put(table, &[row], &version.to_be_bytes().repeat(250))))
+    };
+    write(&db, &table).unwrap();
+    let mut refused = Vec::new();
+    let backup = db.backup_to(&SimDisk::new(6), |_| {
+        if refused.is_empty() {
+            let begun = Instant::now();
+            let error = std::iter::repeat_with(|| write(&db, &table)).find_map(Result::err).unwrap();
+            refused.push((error, begun.elapsed()));
+            // By now it is certain that the backup stands still.
+            let begun = Instant::now();
+            refused.push((write(&db, &table).unwrap_err(), begun.elapsed()));
+        }
+    });
+    backup.unwrap();
+    let [(first, waited), (second, not_waited)] = &refused[..] else { panic!("{refused:?}") };
+    for error in [first, second] {
+        assert!(matches!(error, Error::Full { reason } if reason.contains("a backup under way")), "{error}");
+    }
+    assert!(first.to_string().contains("nothing has been copied for"), "{first}");
+    assert!(*waited >= COPY_STALL_LIMIT * 9 / 10 && not_waited < waited, "{waited:?}, {not_waited:?}");
+    write(&db, &table).unwrap();
+    db.close().unwrap();
 }
