@@ -1,8 +1,8 @@
 //! Which remedy is for which full log.
 
 use super::*;
-use crate::{Db, Table};
 use crate::options::Options;
+use crate::{Db, Table};
 use duramen_io::SimDisk;
 use duramen_sync::Arc;
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use duramen::pmem::{Domain, Source, Survive};
-use duramen::{BatchOptions, Db, Error, Granularity, HeapOptions, Options, Partition, PcmOptions, Scheme, Table};
+use duramen::{
+    Archive, BatchOptions, Db, Error, Granularity, HeapOptions, Options, Partition, PcmOptions, Restore, Scheme, Table,
+};
 use duramen_io::{AlignedBuf, CrashChoice, Disk, OpenMode, SimDisk};
 
 use crate::fixture;
@@ -13,6 +15,9 @@ use crate::fixture;
 /// The specimens with a log: the number of logs, and whether the database was closed.
 const WITH_LOGS: [(&str, u16, bool); 4] =
     [("closed", 1, true), ("crashed", 1, false), ("closed-3-logs", 3, true), ("crashed-3-logs", 3, false)];
+
+/// A closed database with an archive, a backup from before its rows were changed, and the archive.
+const ARCHIVED: [&str; 3] = ["archived", "archived-backup", "archived-archive"];
 
 /// The specimens in persistent memory, all of them crashed.
 const IN_MEMORY: [&str; 4] = ["in-place", "group-commit", "pcm-pages", "pcm-tuples"];
@@ -33,6 +38,10 @@ fn options(logs: u16) -> Options {
         log_partition: Partition::Page,
         ..Options::default()
     }
+}
+
+fn options_with_archive(archive: &SimDisk) -> Options {
+    Options { archive: Some(Archive::on(Arc::new(archive.clone()))), ..options(1) }
 }
 
 /// Options for a specimen in persistent memory, whose region is a file.
@@ -73,9 +82,8 @@ fn file(format: u32, name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "fixtures", &format!("format-{format}-{name}.disk")].iter().collect()
 }
 
-/// Puts the rows into a new database, and runs `end` while a transaction is open that never
-/// commits.
-fn fill(db: &Db, has_log: bool, end: impl FnOnce()) {
+/// Puts the rows into a new database.
+fn populate(db: &Db) {
     let table = db.create_table("t").unwrap();
     let mut txn = db.begin();
     for row in 0..ROWS {
@@ -83,9 +91,11 @@ fn fill(db: &Db, has_log: bool, end: impl FnOnce()) {
     }
     txn.put(&table, b"large", &[7; 20_000]).unwrap();
     txn.commit().unwrap();
-    if has_log {
-        db.checkpoint().unwrap();
-    }
+}
+
+/// Changes the rows, and runs `end` while a transaction is open that never commits.
+fn change(db: &Db, end: impl FnOnce()) {
+    let table = db.open_table("t").unwrap();
     let mut txn = db.begin();
     for row in (0..ROWS).step_by(3) {
         txn.put(&table, &row.to_be_bytes(), &value(row)).unwrap();
@@ -117,7 +127,9 @@ fn make_fixtures() {
     for (name, logs, is_closed) in WITH_LOGS {
         let disk = SimDisk::new(1);
         let db = Db::open_on(Arc::new(disk.clone()), options(logs)).unwrap();
-        fill(&db, true, || {
+        populate(&db);
+        db.checkpoint().unwrap();
+        change(&db, || {
             if !is_closed {
                 disk.crash();
             }
@@ -131,12 +143,22 @@ fn make_fixtures() {
         };
         std::fs::write(file(format, name), fixture::pack(&image)).unwrap();
     }
+    let [disk, backup, archive] = ARCHIVED.map(|_| SimDisk::new(1));
+    let db = Db::open_on(Arc::new(disk.clone()), options_with_archive(&archive)).unwrap();
+    populate(&db);
+    db.backup_to(&backup, |_| {}).unwrap();
+    change(&db, || {});
+    db.close().unwrap();
+    for (name, disk) in ARCHIVED.into_iter().zip([disk, backup, archive]) {
+        std::fs::write(file(format, name), fixture::pack(&disk)).unwrap();
+    }
     for name in IN_MEMORY {
         let home = tempfile::tempdir().unwrap();
         let (disk, region) = (SimDisk::new(1), SimDisk::new(1));
         let path = home.path().join(REGION);
         let db = Db::open_on(Arc::new(disk.clone()), options_in_memory(name, &path)).unwrap();
-        fill(&db, false, || {
+        populate(&db);
+        change(&db, || {
             disk.crash();
             let mut bytes = AlignedBuf::zeroed(std::fs::metadata(&path).unwrap().len() as usize);
             bytes.copy_from_slice(&std::fs::read(&path).unwrap());
@@ -219,6 +241,30 @@ fn databases_of_earlier_versions_open() {
         Db::open_on(Arc::new(SimDisk::new(1)), Options { create: false, ..options(1) }),
         Err(Error::NotADatabase { .. })
     ));
+}
+
+/// What an earlier version has logged after its backup is repeated in nodes as this version writes
+/// them, and what this version has logged after that follows.
+#[test]
+fn a_backup_by_an_earlier_version_is_restored_with_later_work() {
+    let [disk, backup, archive] =
+        ARCHIVED.map(|name| fixture::unpack(&std::fs::read(file(8, name)).unwrap())).map(Arc::new);
+    let restored = |value: fn(u32) -> Vec<u8>| {
+        let restored = SimDisk::new(2);
+        let restore = Restore::from_disk(backup.clone()).archive_on(archive.clone()).log_on(disk.clone());
+        restore.into_disk(&restored, |_| {}).unwrap();
+        let db = Db::open_on(Arc::new(restored), options(1)).unwrap();
+        verify(&db, value);
+        lengthen(&db, &db.open_table("t").unwrap());
+        verify(&db, longer);
+        db.close().unwrap();
+    };
+    restored(value);
+    let db = Db::open_on(disk.clone(), options_with_archive(&archive)).unwrap();
+    verify(&db, value);
+    lengthen(&db, &db.open_table("t").unwrap());
+    db.close().unwrap();
+    restored(longer);
 }
 
 #[test]
