@@ -289,3 +289,42 @@ fn databases_of_earlier_versions_in_persistent_memory_open() {
         db.close().unwrap();
     }
 }
+
+/// Once an interrupted opening has changed a page in persistent memory, an earlier program refuses
+/// the database, whichever slot of its control file it can read.
+#[test]
+fn a_pcm_of_an_earlier_version_is_changed_only_when_both_slots_name_this_one() {
+    const SLOT_BYTES: usize = 4096;
+    const VERSION_AT: usize = 8;
+    let versions =
+        |disk: &SimDisk| [0, SLOT_BYTES].map(|slot| disk.durable_bytes("control").unwrap()[slot + VERSION_AT]);
+    for name in ["pcm-pages", "pcm-tuples"] {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join(REGION);
+        let specimen = fixture::unpack(&std::fs::read(file(8, name)).unwrap());
+        let region = fixture::unpack(&std::fs::read(file(8, &format!("{name}-region"))).unwrap());
+        let before = region.durable_bytes(REGION).unwrap();
+        assert!(versions(&specimen).iter().all(|&version| version <= 8));
+        let (mut interrupted, mut changed) = (0, 0);
+        for at in 0.. {
+            std::fs::write(&path, &before).unwrap();
+            let disk = specimen.image();
+            disk.crash_at(disk.operations() + at);
+            let opened = Db::open_on(Arc::new(disk.clone()), options_in_memory(name, &path));
+            let (is_open, left) = (opened.is_ok(), disk.crash_image(&CrashChoice::Nothing));
+            if std::fs::read(&path).unwrap() != before {
+                changed += 1;
+                assert_eq!(versions(&left), [9, 9], "{name}, operation {at}");
+            }
+            drop(opened);
+            interrupted += u32::from(!is_open);
+            let db = Db::open_on(Arc::new(left), options_in_memory(name, &path)).unwrap();
+            verify(&db, value);
+            db.close().unwrap();
+            if is_open {
+                break;
+            }
+        }
+        assert!(interrupted > 3 && changed > 1, "{name}: {interrupted}, {changed}");
+    }
+}
