@@ -322,8 +322,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=65_536))]
     pub(crate) clients: u32,
     /// Threads that run the clients [default: one for each client if a commit blocks its thread
-    /// (sync, elr), else one for each processor, but with pipelined commits at most one for each 16
-    /// clients]
+    /// (sync, elr), else one for each processor]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) agents: Option<u32>,
     /// Transactions per second that all clients together begin, evenly spaced [default: each client

@@ -199,17 +199,11 @@ fn load(workload: &dyn Workload<Db>, db: &Db, narrator: Narrator) -> Result<()> 
     Ok(())
 }
 
-/// Clients for which a thread with pipelined commits is worth while: with fewer each, threads flush
-/// for few commits at a time.
-const CLIENTS_PER_PIPELINE: u32 = 16;
-
 /// Returns the number of threads that carry the clients.
 fn agents(args: &BenchArgs) -> u32 {
-    let processors = || u32::try_from(available_parallelism()).unwrap_or(u32::MAX);
     let agents = args.agents.unwrap_or_else(|| match args.commit {
         CommitMode::Sync | CommitMode::Elr => args.clients,
-        CommitMode::Pipelined => processors().min(args.clients.div_ceil(CLIENTS_PER_PIPELINE)),
-        CommitMode::Async => processors(),
+        CommitMode::Pipelined | CommitMode::Async => u32::try_from(available_parallelism()).unwrap_or(u32::MAX),
     });
     agents.min(args.clients)
 }
