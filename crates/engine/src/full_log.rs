@@ -50,7 +50,7 @@ use crate::txn_state::table::{TxnEntry, TxnTable};
 const LOOK: Duration = Duration::from_millis(1);
 
 /// How long the archive or a backup may make no progress.
-const COPY_STALL_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+const COPY_STALL_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 
 /// How long other transactions may make no progress.
 const TRANSACTION_STALL_LIMIT: Duration = Duration::from_millis(500);

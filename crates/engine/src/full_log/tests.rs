@@ -1,4 +1,4 @@
-//! Which remedy is for which full log.
+//! Which remedy is for which full log, and what a copy that stands still does to writers.
 
 use super::*;
 use crate::options::Options;
@@ -118,7 +118,7 @@ fn a_backup_that_stands_still_is_named() {
         assert!(matches!(error, Error::Full { reason } if reason.contains("a backup under way")), "{error}");
     }
     assert!(first.to_string().contains("nothing has been copied for"), "{first}");
-    assert!(*waited >= COPY_STALL_LIMIT * 9 / 10 && not_waited < waited, "{waited:?}, {not_waited:?}");
+    assert!(*waited >= COPY_STALL_LIMIT * 9 / 10 && *not_waited < COPY_STALL_LIMIT / 2, "{waited:?}, {not_waited:?}");
     write(&db, &table).unwrap();
     db.close().unwrap();
 }

@@ -17,20 +17,20 @@
 //!
 //! # Growing
 //! A new database should not take up more than it needs, so the file of the last segment, and no
-//! other, grows ahead of the log, by as much as the log has grown since it was opened, until whole
-//! segments are made ahead. The new part is filled with zeros and synced before the log may reach
-//! it, so a write of the log never changes the extents or the size of a file, which its sync would
-//! have to wait for. In order:
+//! other, grows ahead of the log, by as much as the log has grown since it was opened or the last
+//! bulk load ended, until whole segments are made ahead. The new part is filled with zeros and
+//! synced before the log may reach it, so a write of the log never changes the extents or the size
+//! of a file, which its sync would have to wait for. In order:
 //!
 //! 1. fill the file up, sync it;
 //! 2. write the header with the new size, durably;
 //! 3. raise the limit.
 //!
-//! While tables are loaded in bulk ([`Segments::load_in_bulk`]), step 1 reserves the space without
-//! zeros, or each loaded byte would be written twice to a log of new segments. The syncs of writes
-//! there wait for the file system, but a bulk load makes few. Steps are short meanwhile, so that
-//! little of such space is left for later commits. What a load has logged does not count as growth
-//! once it has ended, or a whole segment of zeros could follow it.
+//! While tables are loaded in bulk ([`Segments::begin_bulk_load`]), step 1 reserves the space
+//! without zeros, or each loaded byte would be written twice to a log of new segments. The syncs of
+//! writes there wait for the file system, but a bulk load makes few. Steps are short meanwhile, so
+//! that little of such space is left for later commits. Once a load has ended, the log grows ahead
+//! as if just opened: else a whole segment of zeros could follow the load.
 //!
 //! So records lie in the part of the file that the header states, and a shorter file has lost its
 //! end. A thread that makes a file grow, or writes its header while the log is in service, has

@@ -51,7 +51,7 @@ fn threads_commit_recycle_and_reopen() {
 /// make the log grow by a whole segment of zeros once it has ended.
 #[test]
 fn files_grow_without_zeros_during_a_bulk_load() {
-    const BYTES: u64 = 12 << 20;
+    const BYTES: u64 = 10 << 20;
     const LATER: u64 = 50;
     let insert_durably = |log: &Log, number, size| {
         log.reserve(record_bytes(size)).unwrap();
