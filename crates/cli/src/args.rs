@@ -7,7 +7,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
 use duramen::pmem::Domain;
 use duramen::{
-    Barriers, CommitMode, Granularity, Gsn, InsertDesign, Isolation, Partition, Residence, RestoreTo, Timestamp,
+    Barriers, CommitMode, Granularity, Gsn, InsertDesign, Isolation, Partition, Residence, RestoreTo, SystemCache,
+    Timestamp,
 };
 
 use crate::axes;
@@ -118,9 +119,10 @@ pub(crate) struct OpenArgs {
     /// [default: 64, or 1024 with --instant-recovery]
     #[arg(long, value_name = "M", value_parser = value_parser!(u32).range(1..=4096))]
     pub(crate) redo_memory_mb: Option<u32>,
-    /// Use the system's page cache instead of direct I/O
-    #[arg(long)]
-    pub(crate) no_direct: bool,
+    /// Which files the system's page cache holds as well: the data file, none, or all. All others
+    /// bypass it with direct I/O
+    #[arg(long, value_name = "FILES", default_value = "data", value_parser = axes::system_cache)]
+    pub(crate) system_cache: SystemCache,
     /// Do not use io_uring
     #[arg(long)]
     pub(crate) no_uring: bool,
@@ -236,7 +238,7 @@ impl OpenArgs {
             recovery_threads: None,
             instant_recovery: false,
             redo_memory_mb: None,
-            no_direct: false,
+            system_cache: SystemCache::Data,
             no_uring: false,
             archive: None,
             no_archive: false,

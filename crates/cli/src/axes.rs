@@ -4,7 +4,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use duramen::pmem::Domain;
-use duramen::{Barriers, CommitMode, Granularity, InsertDesign, Isolation, MAX_LOGS, Partition, Residence};
+use duramen::{
+    Barriers, CommitMode, Granularity, InsertDesign, Isolation, MAX_LOGS, Partition, Residence, SystemCache,
+};
 use duramen_workloads::selection::NAMES;
 
 /// An option with named values.
@@ -37,6 +39,7 @@ const DOMAIN: Axis = Axis { offered: &["durable-cache", "volatile-cache"] };
 const SCHEME: Axis = Axis { offered: &["wal", "in-place", "nvram-group-commit", "pcm-logging", "pcm-basic", "no-pcm"] };
 const BARRIERS: Axis = Axis { offered: &["fewest", "paper"] };
 const GRANULARITY: Axis = Axis { offered: &["page", "tuple"] };
+const SYSTEM_CACHE: Axis = Axis { offered: &["data", "none", "all"] };
 const RESIDENCE: Axis = Axis { offered: &["cached", "direct"] };
 const ISOLATION: Axis = Axis { offered: &["serializable", "read-committed"] };
 
@@ -67,6 +70,10 @@ pub(crate) fn commit(name: &str) -> Result<CommitMode, String> {
 
 pub(crate) fn log_insert(name: &str) -> Result<InsertDesign, String> {
     LOG_INSERT.parse(name)
+}
+
+pub(crate) fn system_cache(name: &str) -> Result<SystemCache, String> {
+    SYSTEM_CACHE.parse(name)
 }
 
 pub(crate) fn isolation(name: &str) -> Result<Isolation, String> {

@@ -31,7 +31,7 @@ pub(crate) fn compact(args: &CompactArgs, out: &mut dyn Write) -> Result<()> {
     let usual = Options::default();
     let options = Options {
         pool_bytes: wanted.pool_bytes,
-        direct_io: wanted.direct_io,
+        system_cache: wanted.system_cache,
         io_uring: wanted.io_uring,
         logs: found.logs,
         log_partition: found.log_partition,

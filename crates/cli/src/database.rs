@@ -151,7 +151,7 @@ pub(crate) fn options_with_tier(dir: &Path, open: &OpenArgs, has_tier_region: bo
         recovery_threads: open.recovery_threads.map(|threads| threads as usize),
         instant_recovery: open.instant_recovery,
         redo_memory_bytes: open.redo_memory_mb.map(|megabytes| (megabytes as usize) << 20),
-        direct_io: !open.no_direct,
+        system_cache: open.system_cache,
         io_uring: !open.no_uring,
         archive,
         give_up_archive: open.no_archive,

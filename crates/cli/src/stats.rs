@@ -25,7 +25,7 @@ pub(crate) fn stats(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{}", tables(&db.list()?))?;
     writeln!(out, "{}", counters(db.metrics().named()))?;
     let open = &args.open;
-    writeln!(out, "options: pool {} MiB, direct I/O {}", open.pool_mb, if open.no_direct { "off" } else { "on" })?;
+    writeln!(out, "options: pool {} MiB, through the system's cache: {}", open.pool_mb, open.system_cache)?;
     Ok(db.close()?)
 }
 

@@ -147,8 +147,8 @@ pub use error::{Error, Result};
 pub use metrics::{HeapMetrics, Metrics, PcmMetrics, RecoveryReport, TierMetrics};
 pub use options::{
     Archive, Barriers, BatchOptions, CommitMode, Granularity, HeapOptions, InsertDesign, Isolation, LogDevice,
-    MAX_LOGS, NvmOptions, Options, Partition, PcmBasicOptions, PcmOptions, Residence, Scheme, TierMemory, TierOptions,
-    TierPlace,
+    MAX_LOGS, NvmOptions, Options, Partition, PcmBasicOptions, PcmOptions, Residence, Scheme, SystemCache, TierMemory,
+    TierOptions, TierPlace,
 };
 pub use progress::{RecoveryObserver, RecoveryPass, RecoveryProgress};
 pub use snapshot::{Cursor, KeyBounds, Snapshot, SnapshotScan};

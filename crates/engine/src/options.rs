@@ -177,6 +177,21 @@ pub enum Residence {
     Direct,
 }
 
+/// Which files are read and written through the system's page cache. All others bypass it with
+/// direct I/O, on file systems that have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SystemCache {
+    /// The data file (default). The cache holds pages that [`Options::pool_bytes`] has no room for,
+    /// in memory that nothing else uses.
+    #[default]
+    Data,
+    /// None. For a pool that takes most of the machine's memory, where the cache would only hold
+    /// second copies.
+    None,
+    /// All.
+    All,
+}
+
 macro_rules! names {
     ($type:ty, $option:literal, $($name:literal => $variant:expr),* $(,)?) => {
         impl fmt::Display for $type {
@@ -213,6 +228,7 @@ names!(
 names!(Granularity, "granularity", "page" => Self::Page, "tuple" => Self::Tuple);
 names!(Barriers, "barriers", "fewest" => Self::Fewest, "paper" => Self::Paper);
 names!(Residence, "residence", "cached" => Self::Cached, "direct" => Self::Direct);
+names!(SystemCache, "system_cache", "data" => Self::Data, "none" => Self::None, "all" => Self::All);
 names!(Isolation, "isolation", "serializable" => Self::Serializable, "read-committed" => Self::ReadCommitted);
 
 /// How a database is opened. Every field has a default that suits most programs:
@@ -357,9 +373,8 @@ pub struct Options {
     /// costs the same anywhere, as an SSD; 64 suits a hard disk or a network, where fewer and
     /// longer writes are faster. It may differ from one opening to the next.
     pub tier_run_pages: u32,
-    /// Direct I/O, which bypasses the system's page cache (default yes; on file systems without it,
-    /// I/O is buffered).
-    pub direct_io: bool,
+    /// Which files the system's page cache holds as well.
+    pub system_cache: SystemCache,
     /// Uses io_uring where the kernel has it (default yes).
     pub io_uring: bool,
     /// Answers other processes of the same user, and of the superuser, that ask about the database
@@ -409,7 +424,7 @@ impl Default for Options {
             version_bytes: None,
             page_tier: None,
             tier_run_pages: 1,
-            direct_io: true,
+            system_cache: SystemCache::default(),
             io_uring: true,
             answers_questions: true,
         }

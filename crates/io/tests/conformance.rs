@@ -23,7 +23,7 @@ fn on_every_disk_to_write_to(check: impl Fn(&dyn Disk)) {
     for backend in [Backend::Syscalls, Backend::Auto, Backend::IoUring] {
         for direct in [true, false] {
             let home = tempfile::tempdir().unwrap();
-            match RealDisk::open(&home.path().join("made/by/open"), RealDiskOptions { backend, direct }) {
+            match RealDisk::open(&home.path().join("made/by/open"), RealDiskOptions { backend, direct, cached: &[] }) {
                 Ok(disk) => check(&disk),
                 Err(error) if backend == Backend::IoUring && error.kind == ErrorKind::Unsupported => {}
                 Err(error) => panic!("{error}"),

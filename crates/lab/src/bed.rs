@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use duramen::{CommitMode, Db, InsertDesign, Options, Partition};
-use duramen_io::{Backend, DelayDisk, RealDisk, RealDiskOptions};
+use duramen_io::{DelayDisk, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
 use duramen_sync::thread::available_parallelism;
 use duramen_sync::usage::Usage;
@@ -108,7 +108,7 @@ impl Bed {
 
     /// Opens the database for `system`, with a log device that takes `latency`.
     pub(crate) fn open(&self, system: &System, latency: Duration) -> Result<Rig> {
-        let real = RealDisk::open(self.home.path(), RealDiskOptions { backend: Backend::Auto, direct: true })?;
+        let real = RealDisk::open(self.home.path(), RealDiskOptions::default())?;
         // Opening writes to the log, too; the measurements leave that out.
         let disk = Arc::new(DelayDisk::new(Arc::new(real), LOG, Duration::ZERO));
         let options = Options {

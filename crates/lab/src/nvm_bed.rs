@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duramen::pmem::Timing;
 use duramen::{CommitMode, Db, RecoveryReport};
-use duramen_io::{Backend, Disk, RealDisk, RealDiskOptions};
+use duramen_io::{Disk, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
 use duramen_workloads::{Request, Workload, run};
 
@@ -71,7 +71,7 @@ impl NvmBed {
     /// Opens it, with barriers of this length. `contender` may have other options than the one that
     /// it was populated for, but not another scheme.
     pub(crate) fn open(&self, contender: Contender, commit: CommitMode, barrier: Duration) -> Result<NvmRig> {
-        let real = RealDisk::open(self.bed.path(), RealDiskOptions { backend: Backend::Auto, direct: true })?;
+        let real = RealDisk::open(self.bed.path(), RealDiskOptions::default())?;
         let disk = NvmDisk::new(Arc::new(real));
         let options = contender.options(self.job.sizes, commit, contender.timing(barrier), &self.heap());
         let db = Db::open_on(disk.handle(), options)?;

@@ -114,7 +114,7 @@ bugs! {
         CheckpointForgetsTransactions,
         /// The double-write area is not used before pages are written in place.
         SkipDoubleWrite,
-        /// A page that the data file has gets no copy in the double-write area, as if it were new.
+        /// A page that was once formatted anew never gets a copy in the double-write area again.
         WrittenPageTakenForNew,
         /// The copies in the double-write area lack the lines that changed, except for the header.
         ChangedLinesForgotten,

@@ -125,7 +125,6 @@ pub use segments::log_pieces::{Cut, LogPart, LogPieces, Pieces};
 pub use segments::reader::LogReader;
 pub use segments::retention::Retainer;
 pub use segments::scan::Scanner;
-pub use several::bulk_load::LogBulkLoad;
 pub use several::hardened::Hardened;
 pub use several::hold::LogHold;
 pub use several::log::Log;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
+use duramen::SystemCache;
 use duramen_io::{AlignedBuf, Backend, Disk, OpenMode, RealDisk, RealDiskOptions};
 use duramen_sync::clock::Instant;
 use duramen_workloads::Latencies;
@@ -43,11 +44,14 @@ struct Line {
 }
 
 pub(super) fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
-    refuse_all_but(&["dir", "seconds", "no-direct", "no-uring", "json"], args)?;
+    refuse_all_but(&["dir", "seconds", "system-cache", "no-uring", "json"], args)?;
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("duramen-data"));
     let backend = if args.open.no_uring { Backend::Syscalls } else { Backend::Auto };
     let home = dir.join(DIRECTORY);
-    let disk = RealDisk::open(&home, RealDiskOptions { backend, direct: !args.open.no_direct })?;
+    let disk = RealDisk::open(
+        &home,
+        RealDiskOptions { backend, direct: args.open.system_cache != SystemCache::All, cached: &[] },
+    )?;
     if disk.exists(FILE)? {
         disk.remove(FILE)?;
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duramen::{Db, Options};
+use duramen::{Db, Options, SystemCache};
 use duramen_io::{ArmDisk, Backend, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
 
@@ -25,7 +25,8 @@ impl Disk {
             return Ok(Self::Plain(dir.to_owned()));
         }
         let backend = if args.open.no_uring { Backend::Syscalls } else { Backend::Auto };
-        let real = RealDisk::open(dir, RealDiskOptions { backend, direct: !args.open.no_direct })?;
+        let direct = args.open.system_cache != SystemCache::All;
+        let real = RealDisk::open(dir, RealDiskOptions { backend, direct, cached: &[] })?;
         Ok(Self::Slow(Arc::new(ArmDisk::new(Arc::new(real)))))
     }
 

@@ -62,7 +62,7 @@ fn every_offered_combination_runs_on_one_database() {
     }
     let full = ["--logs", "1", "--partition", "transaction", "--log-device", "file", "--scheme", "wal"];
     duramen(&[home.bench(&["--seconds", "0.1"]), full.to_vec()].concat()).exits_with(0);
-    let more = ["--transactions", "20", "--no-uring", "--no-direct", "--isolation", "read-committed"];
+    let more = ["--transactions", "20", "--no-uring", "--system-cache", "all", "--isolation", "read-committed"];
     duramen(&home.bench(&more)).exits_with(0);
 }
 

@@ -243,7 +243,7 @@ fn barriers_are_measured() {
         &["--residence", "direct"],
         &["--barrier-ns", "8"],
         &["--pool-mb", "256"],
-        &["--no-direct"],
+        &["--system-cache", "all"],
         &["--transactions", "5"],
         &["--ring-mb", "1"],
     ] {

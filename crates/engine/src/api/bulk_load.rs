@@ -1,14 +1,12 @@
 //! Loading a table in bulk.
 
 use duramen_types::TableId;
-use duramen_wal::LogBulkLoad;
 
 use super::db::Db;
 use super::tables::TableChanges;
 use crate::btree::{Fill, TreeBuilder};
 use crate::error::{Error, Result};
 use crate::record::Tree;
-use crate::scheme::LogService;
 use crate::storage::catalog::{self, Table};
 use crate::txn::Txn;
 
@@ -20,8 +18,6 @@ pub struct BulkLoad {
     name: String,
     table: TableId,
     tree: TreeBuilder,
-    /// Lets the log grow as bulk loads need it.
-    growth: Option<LogBulkLoad>,
 }
 
 impl Db {
@@ -29,9 +25,6 @@ impl Db {
     /// keys. Much faster than inserting them: pages are built in memory, almost full and from the
     /// leaves upwards, and each is logged and written once. The records appear all at once when
     /// [`BulkLoad::finish`] returns; after a crash before that there is none of them.
-    ///
-    /// While a load is open, the log's files grow without being filled with zeros, so commits
-    /// beside it may take longer.
     ///
     /// The log has to hold the whole load ([`crate::Options::log_max_bytes`]); with the schemes
     /// `in-place` and `pcm-logging` the journals, or the memory, have to.
@@ -77,7 +70,6 @@ impl Db {
             name: name.to_owned(),
             table,
             tree: TreeBuilder::new(table, fill),
-            growth: self.engine().scheme().log().map(LogService::load_in_bulk),
         })
     }
 }
@@ -130,7 +122,7 @@ impl BulkLoad {
     /// [`Error::TableNotEmpty`] if the table has got records meanwhile; otherwise as
     /// [`Db::drop_table`].
     pub fn finish(self) -> Result<Table> {
-        let Self { db, mut txn, name, table, tree, growth } = self;
+        let Self { db, mut txn, name, table, tree } = self;
         let root = txn.load_end(tree)?;
         let mut changes = TableChanges::of(&db, txn)?;
         if changes.contains(&name)? {
@@ -142,7 +134,6 @@ impl BulkLoad {
         let _loading = db.engine().tables.begin_load();
         let table = changes.link(&name, Tree { root, table })?;
         changes.commit()?;
-        drop(growth);
         Ok(table)
     }
 }

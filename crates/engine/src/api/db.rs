@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use duramen_io::{Backend, Disk, MemoryDisk, RealDisk, RealDiskOptions};
+use duramen_io::{Disk, MemoryDisk, RealDisk};
 use duramen_sync::{Arc, OnceLock, Reference, References};
 
 use super::answerer::Answerer;
@@ -89,9 +89,8 @@ impl Db {
         if !options.create && !path.exists() {
             return Err(Error::NotADatabase { path: path.into(), reason: "the directory does not exist".into() });
         }
-        let backend = if options.io_uring { Backend::Auto } else { Backend::Syscalls };
-        let disk = RealDisk::open(path, RealDiskOptions { backend, direct: options.direct_io })
-            .map_err(|error| Error::from(error).in_opening(path))?;
+        let disk =
+            RealDisk::open(path, open::files::access(&options)).map_err(|error| Error::from(error).in_opening(path))?;
         Self::open_on(Arc::new(disk), options)
     }
 

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use duramen_io::Disk;
+use duramen_io::{Backend, Disk, RealDiskOptions};
 use duramen_sync::clock;
 use duramen_types::crc32c_append;
 use duramen_wal::MAX_LOGS;
 
 use crate::checkpoint::control::CONTROL_NEW;
 use crate::error::{Error, Result};
+use crate::options::{Options, SystemCache};
 
 /// The pages.
 pub(crate) const DATA: &str = "data";
@@ -31,6 +32,17 @@ pub(super) const ARCHIVE: &str = "archive";
 pub(super) const ARCHIVE_NEW: &str = "archive.new";
 /// Marks a directory in which a database is being created.
 pub(super) const CREATING: &str = "creating";
+
+/// Returns how the files of a database are accessed.
+pub(crate) fn access(options: &Options) -> RealDiskOptions {
+    let backend = if options.io_uring { Backend::Auto } else { Backend::Syscalls };
+    let (direct, cached): (_, &[_]) = match options.system_cache {
+        SystemCache::Data => (true, &[DATA]),
+        SystemCache::None => (true, &[]),
+        SystemCache::All => (false, &[]),
+    };
+    RealDiskOptions { backend, direct, cached }
+}
 
 /// Returns the directories that logs may be in.
 pub(crate) fn log_directories() -> impl Iterator<Item = String> {

@@ -41,7 +41,7 @@ use super::tuples::Base;
 use super::{Found, Pcm};
 use crate::metrics::PcmMetrics;
 use crate::options::Granularity;
-use crate::page::{self, Lines, PageType};
+use crate::page::{self, PageType};
 use crate::pool::{
     BATCH_PAGES, Batch, Damage, FilePages, PageStore, PageWriter, PoolError, Stamp, TupleStore, WalRule,
 };
@@ -415,7 +415,7 @@ impl PcmPages {
             match read.and_then(|()| self.put_tuples_into(&mut self.map.lock(), *page, &mut bytes)) {
                 Ok(()) => {
                     known.push((page::gsn(&bytes), Base::of(&bytes)));
-                    storing.leaving.push(*page, Lines::ALL, &bytes);
+                    storing.leaving.push_whole(*page, &bytes);
                 }
                 // The page that was just made of tuples lacks the changes of transactions under
                 // way, and as long as it is here it would be taken for one that has them.

@@ -76,7 +76,7 @@ pub(super) fn leaf_within(
 pub(super) fn write(pages: &PcmPages, bytes: &[u8]) {
     let id = page::page_id(bytes);
     let mut batch = crate::pool::Batch::new();
-    batch.push(id, page::Lines::ALL, bytes);
+    batch.push_whole(id, bytes);
     let writer = pages.writer().unwrap();
     writer.copied(id, bytes);
     writer.write(&mut batch).unwrap();

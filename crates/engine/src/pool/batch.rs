@@ -18,6 +18,8 @@ pub(crate) struct Batch {
     ids: Vec<PageId>,
     /// The lines of each page that may differ from the page that is durable in the store.
     lines: Vec<Lines>,
+    /// Whether each page was formatted anew since that one was durable.
+    anew: Vec<bool>,
 }
 
 /// One page of a batch.
@@ -26,6 +28,8 @@ pub(super) struct Copied<'a> {
     pub(super) id: PageId,
     /// The lines that may differ from the page that is durable in the store.
     pub(super) lines: Lines,
+    /// Whether the page was formatted anew since that one was durable.
+    pub(super) anew: bool,
     pub(super) page: &'a [u8],
 }
 
@@ -33,14 +37,19 @@ impl Batch {
     /// Creates an empty batch.
     pub(crate) fn new() -> Self {
         let bytes = AlignedBuf::zeroed(BATCH_PAGES * PAGE_SIZE);
-        Self { bytes, ids: Vec::with_capacity(BATCH_PAGES), lines: Vec::with_capacity(BATCH_PAGES) }
+        Self {
+            bytes,
+            ids: Vec::with_capacity(BATCH_PAGES),
+            lines: Vec::with_capacity(BATCH_PAGES),
+            anew: Vec::with_capacity(BATCH_PAGES),
+        }
     }
 
     /// Returns batches of at most `pages` pages each that together have the same pages.
     pub(super) fn parts(&self, pages: usize) -> impl Iterator<Item = Self> {
         (0..self.ids.len()).step_by(pages).map(move |first| {
             let mut part = Self::new();
-            self.copies().skip(first).take(pages).for_each(|copy| part.push(copy.id, copy.lines, copy.page));
+            self.copies().skip(first).take(pages).for_each(|copy| part.push(copy));
             part
         })
     }
@@ -48,19 +57,15 @@ impl Batch {
     /// Returns the pages with their changed lines.
     pub(super) fn copies(&self) -> impl Iterator<Item = Copied<'_>> + Clone {
         let pages = self.bytes.chunks_exact(PAGE_SIZE);
-        let copies = self.ids.iter().zip(&self.lines).zip(pages);
-        copies.map(|((&id, &lines), page)| Copied { id, lines, page })
-    }
-
-    /// Returns the pages' ids.
-    pub(super) fn ids(&self) -> &[PageId] {
-        &self.ids
+        let copies = self.ids.iter().zip(&self.lines).zip(&self.anew).zip(pages);
+        copies.map(|(((&id, &lines), &anew), page)| Copied { id, lines, anew, page })
     }
 
     /// Empties the batch.
     pub(crate) fn clear(&mut self) {
         self.ids.clear();
         self.lines.clear();
+        self.anew.clear();
     }
 
     /// Returns whether the batch has no room for another page.
@@ -68,19 +73,25 @@ impl Batch {
         self.ids.len() == BATCH_PAGES
     }
 
-    /// Copies a page into the batch. `lines` are those that may differ from the page that is
-    /// durable in the store.
-    pub(crate) fn push(&mut self, id: PageId, lines: Lines, contents: &[u8]) {
+    /// Copies a page of which all lines may differ from the page that is durable in the store.
+    pub(crate) fn push_whole(&mut self, id: PageId, page: &[u8]) {
+        self.push(Copied { id, lines: Lines::ALL, anew: false, page });
+    }
+
+    /// Copies a page into the batch.
+    pub(super) fn push(&mut self, Copied { id, lines, anew, page }: Copied<'_>) {
         let start = self.ids.len() * PAGE_SIZE;
-        self.bytes[start..start + PAGE_SIZE].copy_from_slice(contents);
+        self.bytes[start..start + PAGE_SIZE].copy_from_slice(page);
         self.ids.push(id);
         // Sealing changes the header.
         self.lines.push(lines | HEADER_LINE);
+        self.anew.push(anew);
     }
 
     /// Forgets which lines of the pages have changed: all may have.
     pub(super) fn forget_lines(&mut self) {
         self.lines.fill(Lines::ALL);
+        self.anew.fill(false);
     }
 
     /// Seals every page as one of this database.

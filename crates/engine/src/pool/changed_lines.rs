@@ -1,6 +1,14 @@
 //! The lines of a page that changed in its frame and are not in the store yet.
+//!
+//! # Pages that need no copy before they are written
+//! A page needs the double-write area if a torn write would destroy what cannot be had otherwise. A
+//! page that was formatted anew since it was last durable in place is no such page: the record that
+//! formatted it has all its bytes, and as the page was not durable since, its recovery GSN is not
+//! above that record. So redo reads the record, and it replaces the page as a whole, whatever a
+//! crash has left in its place. Redo may also find changes from before, of what the page was
+//! earlier; it skips them if the page cannot be read ([`repeat`](crate::recovery)).
 
-use duramen_sync::atomic::{AtomicU64, Ordering};
+use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_types::planted;
 
 use crate::page::Lines;
@@ -13,11 +21,15 @@ use crate::page::Lines;
 /// the copy was not written, the lines are added again before the next copy is made. Meanwhile the
 /// page is dirty and keeps its frame.
 #[derive(Debug, Default)]
-pub(super) struct ChangedLines([AtomicU64; 2]);
+pub(super) struct ChangedLines {
+    halves: [AtomicU64; 2],
+    /// Whether the page was formatted anew.
+    anew: AtomicBool,
+}
 
 impl ChangedLines {
     pub(super) fn get(&self) -> Lines {
-        let [low, high] = [0, 1].map(|half: usize| u128::from(self.0[half].load(Ordering::Relaxed)));
+        let [low, high] = [0, 1].map(|half: usize| u128::from(self.halves[half].load(Ordering::Relaxed)));
         Lines::from_bits(low | high << 64)
     }
 
@@ -27,22 +39,32 @@ impl ChangedLines {
     pub(super) fn add(&self, lines: Lines) -> Lines {
         let before = self.get();
         if before | lines != before {
-            self.0[0].fetch_or(lines.bits() as u64, Ordering::Relaxed);
-            self.0[1].fetch_or((lines.bits() >> 64) as u64, Ordering::Relaxed);
+            self.halves[0].fetch_or(lines.bits() as u64, Ordering::Relaxed);
+            self.halves[1].fetch_or((lines.bits() >> 64) as u64, Ordering::Relaxed);
         }
         before
     }
 
-    /// Removes all lines and returns them. No other thread adds lines meanwhile.
-    pub(super) fn take(&self) -> Lines {
-        let lines = self.get();
+    /// Notes that the page was formatted anew; all its lines are added, too.
+    pub(super) fn note_anew(&self) {
+        self.anew.store(true, Ordering::Relaxed);
+    }
+
+    /// Removes all lines and returns them, and whether the page was formatted anew. No other thread
+    /// adds lines meanwhile.
+    pub(super) fn take(&self) -> (Lines, bool) {
+        let taken = (self.get(), self.anew.load(Ordering::Relaxed));
         self.clear();
-        lines
+        if planted!(WrittenPageTakenForNew) && taken.1 {
+            self.note_anew();
+        }
+        taken
     }
 
     /// Removes all lines: the caller holds a frame exclusively whose page is in the store, or gone.
     pub(super) fn clear(&self) {
-        self.0.iter().for_each(|half| half.store(0, Ordering::Relaxed));
+        self.halves.iter().for_each(|half| half.store(0, Ordering::Relaxed));
+        self.anew.store(false, Ordering::Relaxed);
     }
 
     /// Forgets the lines: only for the planted bug that does so.

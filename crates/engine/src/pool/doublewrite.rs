@@ -12,7 +12,8 @@
 //!
 //! The changed lines are those that differ from the page that is durable in place
 //! ([`ChangedLines`](super::changed_lines::ChangedLines)). Where that page is not known, all lines
-//! count as changed. A page that the data file has never had needs no copy (`new_pages`).
+//! count as changed. A page that was formatted anew since it was last durable in place needs no
+//! copy ([`changed_lines`](super::changed_lines)).
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -29,8 +30,10 @@
 //! All numbers are little-endian. The file grows to the largest batch that was written; on a full
 //! disk, a batch that has no space is written in parts. The area is valid when magic, version, page
 //! size, count and CRC fit; an invalid area is ignored. The pages of a valid area are always the
-//! last ones that were written in place, except for new pages: a later write of any other page
-//! would have replaced the area. In versions 1 and 2, the pages were whole: the ids were at offset
+//! last ones that were written in place, except for those that need no copy: a later write of any
+//! other page would have replaced the area. So a page may have been formatted anew and written
+//! since the area was. If that write is torn, the page stays damaged or becomes the former page
+//! again, and redo replaces it. In versions 1 and 2, the pages were whole: the ids were at offset
 //! 24 or 48 without bits, and the pages began at offset 4096. Version 1 had no stamp.
 //!
 //! # Whether a copy is used

@@ -11,11 +11,10 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PAGE_SIZE, PageId, planted};
 
-use super::batch::Batch;
+use super::batch::{Batch, Copied};
 use super::doublewrite::{Area, FIRST_PAGES};
 use super::error::Damage;
 use super::growth::Growth;
-use super::new_pages::NewPages;
 use super::page_store::{PageStore, PageWriter, WalRule};
 use super::versions::Versions;
 use super::{PoolError, Stamp};
@@ -27,21 +26,14 @@ pub(crate) struct FilePages {
     /// The database whose pages these are.
     database: DatabaseTag,
     growth: Growth,
-    /// Locked while pages are written.
-    writing: Mutex<Writing>,
+    /// Locked while pages are written. The double-write area, unless a store above keeps pages
+    /// until they are durable in place.
+    area: Mutex<Option<Area>>,
     /// The lowest version that each page can have on disk, if versions are tracked.
     versions: Option<Versions>,
     /// End of the log when this value was made: no page that was on disk then is newer.
     log_end: Gsn,
     wal_rule: Arc<dyn WalRule>,
-}
-
-/// What a thread that writes pages works with.
-struct Writing {
-    /// The double-write area, unless a store above keeps pages until they are durable in place.
-    area: Option<Area>,
-    /// The pages that need no area.
-    new: NewPages,
 }
 
 impl FilePages {
@@ -59,9 +51,8 @@ impl FilePages {
         wal_rule: Arc<dyn WalRule>,
     ) -> Result<Self, PoolError> {
         let len = data.len()?;
-        let new = NewPages::new(len.div_ceil(PAGE_SIZE as u64));
         Ok(Self {
-            writing: Mutex::new(Writing { area: doublewrite.map(Area::new).transpose()?, new }),
+            area: Mutex::new(doublewrite.map(Area::new).transpose()?),
             growth: Growth::new(len),
             versions,
             log_end: wal_rule.end(),
@@ -72,20 +63,17 @@ impl FilePages {
     }
 
     /// Writes pages for which the area has space.
-    fn write_at_once(&self, writing: &mut Writing, batch: &Batch) -> Result<(), PoolError> {
-        if let Some(area) = &writing.area
+    fn write_at_once(&self, area: Option<&Area>, batch: &Batch) -> Result<(), PoolError> {
+        if let Some(area) = area
+            && needing_copies(batch).next().is_some()
             && !planted!(SkipDoubleWrite)
         {
-            let needed = || batch.copies().filter(|copy| !writing.new.has(copy.id));
-            if needed().next().is_some() {
-                area.write(needed())?;
-            }
+            area.write(needing_copies(batch))?;
         }
         self.data.write_batch(&batch.in_place())?;
         if !planted!(SkipDataSync) {
             self.data.sync()?;
         }
-        writing.new.note_written(batch.ids());
         Ok(())
     }
 
@@ -188,9 +176,9 @@ impl PageStore for FilePages {
     }
 
     fn stamp(&self, stamp: Stamp) -> Result<(), PoolError> {
-        let mut writing = self.writing.lock();
+        let mut area = self.area.lock();
         stamp.write(&*self.data)?;
-        writing.area.as_mut().map_or(Ok(()), |area| area.set_stamp(stamp))
+        area.as_mut().map_or(Ok(()), |area| area.set_stamp(stamp))
     }
 
     fn verify_name(&self) -> Result<(), PoolError> {
@@ -213,16 +201,14 @@ impl PageWriter for FilePages {
             // Only whole pages of another time would be taken for good ones.
             batch.forget_lines();
         }
-        let mut writing = self.writing.lock();
-        let Writing { area, new } = &mut *writing;
-        let needed = batch.copies().filter(|copy| !new.has(copy.id));
-        if area.as_mut().map_or(Ok(true), |area| area.make_room(needed))? {
-            self.write_at_once(&mut writing, batch)?;
+        let mut area = self.area.lock();
+        if area.as_mut().map_or(Ok(true), |area| area.make_room(needing_copies(batch)))? {
+            self.write_at_once(area.as_ref(), batch)?;
         } else {
             reach(Probe::BatchInParts);
-            batch.parts(FIRST_PAGES).try_for_each(|part| self.write_at_once(&mut writing, &part))?;
+            batch.parts(FIRST_PAGES).try_for_each(|part| self.write_at_once(area.as_ref(), &part))?;
         }
-        drop(writing);
+        drop(area);
         self.note_versions(batch.pages());
         Ok(())
     }
@@ -240,7 +226,7 @@ impl PageWriter for FilePages {
             }
             again += 1;
             {
-                let _nobody_writes = self.writing.lock();
+                let _nobody_writes = self.area.lock();
                 self.data.read_at(page, offset(id))?;
             }
             self.is_whole(page, id).map_err(|defect| self.corrupt(id, Damage::Other, defect.to_string()))?;
@@ -256,6 +242,11 @@ impl fmt::Debug for FilePages {
             .field("pages", &self.pages())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the pages that the double-write area takes.
+fn needing_copies(batch: &Batch) -> impl Iterator<Item = Copied<'_>> + Clone {
+    batch.copies().filter(|copy| !copy.anew)
 }
 
 fn offset(id: PageId) -> u64 {

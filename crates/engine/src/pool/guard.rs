@@ -159,6 +159,8 @@ pub(crate) struct Exclusive<'a> {
     origin: Origin,
     /// The lines changed since the guard was made.
     lines: Lines,
+    /// Whether the page was formatted anew since.
+    anew: bool,
     /// The GSN that the page had before it was zeroed to be formatted anew; zero for other pages.
     erased: Gsn,
     /// Entered before the latch was taken, and left after it is released.
@@ -195,7 +197,8 @@ impl<'a> Exclusive<'a> {
         }
         let (lines, erased) = (Lines::NONE, Gsn::ZERO);
         let (bytes, prepared) = (pool.frames.page_mut(frame), Cell::new(false));
-        Self { pool, id, frame, bytes, has_scratch: false, changed: false, prepared, origin, lines, erased, section }
+        let (has_scratch, changed, anew) = (false, false, false);
+        Self { pool, id, frame, bytes, has_scratch, changed, prepared, origin, lines, anew, erased, section }
     }
 
     /// Wraps a latch as [`Exclusive::new`] does, for a page that was just read into the frame.
@@ -336,6 +339,7 @@ impl<'a> Exclusive<'a> {
             self.origin = Origin::Page;
         }
         self.lines = Lines::ALL;
+        self.anew = true;
     }
 
     /// Returns the lines that were changed through this guard. These are all lines of a page that
@@ -392,7 +396,11 @@ impl Drop for Exclusive<'_> {
             }
             assert_eq!(page::page_id(self), self.id, "a page was changed into another one");
             if self.pool.write_back.is_some() && !planted!(ChangedLinesForgotten) {
-                self.pool.frames.header(self.frame).changed.add(self.lines);
+                let changed = &self.pool.frames.header(self.frame).changed;
+                changed.add(self.lines);
+                if self.anew {
+                    changed.note_anew();
+                }
             }
         }
         if self.has_scratch {

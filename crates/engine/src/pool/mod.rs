@@ -83,7 +83,6 @@ mod growth;
 mod guard;
 mod headers;
 mod latch;
-mod new_pages;
 mod on_fetch;
 mod page_store;
 mod page_table;

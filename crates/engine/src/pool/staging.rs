@@ -231,7 +231,7 @@ impl Pool {
         for (number, &frame) in frames.iter().enumerate() {
             self.request_staged(&frames[number..]);
             let header = self.frames.header(frame);
-            let (page, lines) = (PageId::new(header.page.load(Ordering::Relaxed)), header.changed.take());
+            let (page, (lines, _)) = (PageId::new(header.page.load(Ordering::Relaxed)), header.changed.take());
             if lines == Lines::NONE {
                 continue;
             }

@@ -24,7 +24,7 @@ use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, PageId, planted};
 
 use super::Stamp;
-use super::batch::{BATCH_PAGES, Batch};
+use super::batch::{BATCH_PAGES, Batch, Copied};
 use super::frames::FrameId;
 use super::page_store::PageWriter;
 use super::{Pool, PoolError};
@@ -332,7 +332,11 @@ impl Pool {
     /// lines of their copies count as changed again.
     fn empty(&self, batch: &mut Staged) {
         for (frame, copy) in batch.frames.drain(..).zip(batch.pages.copies()) {
-            self.frames.header(frame).changed.add(copy.lines);
+            let changed = &self.frames.header(frame).changed;
+            changed.add(copy.lines);
+            if copy.anew {
+                changed.note_anew();
+            }
         }
         batch.pages.clear();
     }
@@ -360,7 +364,8 @@ impl Pool {
                 // SAFETY: the page is latched shared until below.
                 let contents = unsafe { self.frames.bytes(frame) };
                 let page = PageId::new(header.page.load(Ordering::Relaxed));
-                batch.pages.push(page, header.changed.take(), contents);
+                let (lines, anew) = header.changed.take();
+                batch.pages.push(Copied { id: page, lines, anew, page: contents });
                 writer.copied(page, contents);
                 batch.frames.push(frame);
                 newest = newest.max(page::gsn(contents));

@@ -18,7 +18,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PageId};
 
-use super::repeat::repeat_changes;
+use super::repeat::{Repeated, repeat_changes};
 use super::window::Kept;
 use crate::pool::{Exclusive, Pool, PoolError, RedoOnFetch};
 
@@ -114,8 +114,10 @@ impl RedoOnFetch for Unredone {
             let (Some(lacking), Some(kept)) = (left.pages.get(&id), &left.kept) else { return Ok(()) };
             (*lacking, Arc::clone(kept))
         };
-        repeat_changes(page, kept.of_page(id), lacking.is_new)?;
-        self.remove(id);
+        match repeat_changes(page, kept.of_page(id), lacking.is_new)? {
+            Repeated::Redone(_) => self.remove(id),
+            Repeated::Unreadable(defect) => return Err(defect),
+        }
         Ok(())
     }
 

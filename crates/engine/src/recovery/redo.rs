@@ -9,7 +9,7 @@
 //! pages of a bucket in the order of the data file, and reads several of them together: a device
 //! gives only a fraction of its speed when it reads one page after the other.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
@@ -21,7 +21,7 @@ use super::analysis::{Analysis, DirtyPages, Part, kind_of};
 use super::malformed::malformed;
 use super::on_demand::{Lacking, Unredone};
 use super::pipeline::{Over, Pipeline, Portions, Stages};
-use super::repeat::repeat_changes;
+use super::repeat::{Repeated, repeat_changes};
 use super::window::{Bucket, Kept, PageChanges, Run};
 use crate::checkpoint::control::Control;
 use crate::error::{Error, Result};
@@ -103,6 +103,7 @@ pub(super) fn redo(
     let stages = Arc::new(stages);
     let unredone = kept.map(|window| leave(&stages, Kept::new(window, threads), threads)).transpose()?;
     let stages = Arc::into_inner(stages).expect("the parallel is gone");
+    stages.check_readable()?;
     stages.gauge.finish();
     report.redo_threads = threads as u64;
     report.windows = windows;
@@ -198,12 +199,20 @@ struct Counts {
 /// A set of pages.
 type Pages = HashSet<PageId, BuildNumberHasher>;
 
+/// The pages of a bucket that redo has visited.
+#[derive(Default)]
+struct Visited {
+    pages: Pages,
+    /// Those that could not be read, and that no change so far replaces as a whole.
+    unreadable: BTreeMap<PageId, PoolError>,
+}
+
 /// The two stages of the pipeline.
 struct Redo {
     pool: Arc<Pool>,
     lacked: Lacked,
-    /// For each bucket, the pages that redo has visited.
-    visited: Box<[Mutex<Pages>]>,
+    /// For each bucket.
+    visited: Box<[Mutex<Visited>]>,
     /// Number of pages that are read together.
     batch: usize,
     counts: Counts,
@@ -282,8 +291,7 @@ impl Redo {
             let ids: Vec<PageId> = some.iter().map(|changes| changes.page).collect();
             pool.prefetch(&ids);
             for changes in some {
-                let is_new = visited.insert(changes.page);
-                redone += redo_page(pool, changes, is_new)?;
+                redone += visited.redo(pool, changes)?;
                 pages += 1;
             }
         }
@@ -314,18 +322,26 @@ fn leave(redo: &Arc<Redo>, kept: Kept, threads: usize) -> Result<Unredone> {
 }
 
 impl Redo {
+    /// Returns the error of the first page that stayed unreadable.
+    fn check_readable(&self) -> Result<()> {
+        let unreadable = self.visited.iter().filter_map(|visited| visited.lock().unreadable.pop_first());
+        unreadable.min_by_key(|(page, _)| *page).map_or(Ok(()), |(_, defect)| Err(defect.into()))
+    }
+
     /// Leaves the pages of one bucket. Reserves space in the data file for all of them.
     fn leave_bucket(&self, kept: &Kept, bucket: usize, left: &mut Vec<(PageId, Lacking)>) -> Result<()> {
         let pool = &self.pool;
-        let visited = self.visited[bucket].lock();
+        let mut visited = self.visited[bucket].lock();
         for changes in kept.pages(bucket) {
             let page = changes.page;
             pool.reserve_page(page)?;
-            let is_new = !visited.contains(&page);
             if pool.is_resident(page) {
-                self.counts.redone.fetch_add(redo_page(pool, changes, is_new)?, Ordering::Relaxed);
+                self.counts.redone.fetch_add(visited.redo(pool, changes)?, Ordering::Relaxed);
             } else {
+                let is_new = !visited.pages.contains(&page);
                 left.push((page, Lacking { first: changes.first(), is_new }));
+                // If it stays so, the thread that needs the page gets the error.
+                visited.unreadable.remove(&page);
             }
         }
         Ok(())
@@ -372,12 +388,27 @@ impl Stages for Redo {
     }
 }
 
-/// Repeats the changes of one page. `is_new` tells that redo has not visited the page before.
-fn redo_page(pool: &Pool, changes: PageChanges<'_>, is_new: bool) -> Result<u64, PoolError> {
-    pool.reserve_page(changes.page)?;
-    let mut page = pool.exclusive_or_blank(changes.page)?;
-    // It may have a part of a record, as the GSN of the whole: it must not be written.
-    repeat_changes(&mut page, changes, is_new).inspect_err(|error| page.poison(&error.to_string()))
+impl Visited {
+    /// Repeats the changes of one page; returns their number.
+    fn redo(&mut self, pool: &Pool, changes: PageChanges<'_>) -> Result<u64, PoolError> {
+        let id = changes.page;
+        let is_new = self.pages.insert(id);
+        pool.reserve_page(id)?;
+        let mut page = pool.exclusive_or_blank(id)?;
+        // It may have a part of a record, as the GSN of the whole: it must not be written.
+        let repeated =
+            repeat_changes(&mut page, changes, is_new).inspect_err(|error| page.poison(&error.to_string()))?;
+        match repeated {
+            Repeated::Redone(redone) => {
+                self.unreadable.remove(&id);
+                Ok(redone)
+            }
+            Repeated::Unreadable(defect) => {
+                self.unreadable.insert(id, defect);
+                Ok(0)
+            }
+        }
+    }
 }
 
 #[cfg(all(test, not(duramen_loom)))]

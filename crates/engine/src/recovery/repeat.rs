@@ -8,16 +8,24 @@ use crate::page::{self, PageType};
 use crate::pool::{Exclusive, PoolError, broken};
 use crate::record::PageOp;
 
-/// Repeats the changes that `page` lacks; returns their number.
+/// What came of repeating changes.
+#[derive(Debug)]
+pub(super) enum Repeated {
+    /// The page has all of the changes; so many it had lacked.
+    Redone(u64),
+    /// The page cannot be read, and none of the changes replaces it as a whole. A later one may: a
+    /// page that is formatted anew goes to its place without a copy.
+    Unreadable(PoolError),
+}
+
+/// Repeats the changes that `page` lacks. Those of a page that cannot be read begin with one that
+/// replaces it as a whole.
 pub(super) fn repeat_changes(
     page: &mut Exclusive<'_>,
     changes: PageChanges<'_>,
     is_new: bool,
-) -> Result<u64, PoolError> {
+) -> Result<Repeated, PoolError> {
     let id = page.id();
-    if page.was_unreadable().is_some() {
-        reach(Probe::PageRebuilt);
-    }
     let mut redone = 0;
     let (mut record, mut lacks) = (Gsn::ZERO, false);
     for (gsn, op) in changes.operations() {
@@ -37,12 +45,11 @@ pub(super) fn repeat_changes(
         if !lacks {
             continue;
         }
-        // A page that cannot be read can only be replaced as a whole.
-        if let Some(defect) = page.was_unreadable()
-            && page.gsn().is_zero()
-            && !matches!(op, PageOp::Image(_))
-        {
-            return Err(defect.clone());
+        if page.gsn().is_zero() && page.was_unreadable().is_some() {
+            if !matches!(op, PageOp::Image(_)) {
+                continue;
+            }
+            reach(Probe::PageRebuilt);
         }
         let fits = match op {
             PageOp::Image(image) => page::image_of(image) == id,
@@ -55,7 +62,10 @@ pub(super) fn repeat_changes(
         page::set_gsn(&mut page.page_mut(), gsn);
         redone += 1;
     }
-    Ok(redone)
+    match page.was_unreadable() {
+        Some(defect) if page.gsn().is_zero() => Ok(Repeated::Unreadable(defect.clone())),
+        _ => Ok(Repeated::Redone(redone)),
+    }
 }
 
 /// Checks that a page that redo visits for the first time is consistent.
@@ -81,9 +91,11 @@ fn write_again(page: &mut Exclusive<'_>, gsn: Gsn) {
 mod tests {
     use duramen_io::{CrashChoice, Disk, OpenMode, SimDisk};
     use duramen_sync::Arc;
+    use duramen_types::{Gsn, PAGE_SIZE};
 
+    use crate::page::{self, PageType};
     use crate::pool::FoundArea;
-    use crate::{Db, Options};
+    use crate::{Db, Error, Options};
 
     fn open(disk: &SimDisk) -> crate::Result<Db> {
         Db::open_on(Arc::new(disk.clone()), Options::small())
@@ -99,7 +111,7 @@ mod tests {
         db.run(|txn| (0..20_u8).try_for_each(|key| txn.put(&table, &[key], &[0; 100]))).unwrap();
         db.checkpoint().unwrap();
         db.run(|txn| txn.put(&table, &[7], &[1; 100])).unwrap();
-        db.engine().store.pool.flush_before(duramen_types::Gsn::MAX).unwrap();
+        db.engine().store.pool.flush_before(Gsn::MAX).unwrap();
         let area = |disk: &SimDisk| {
             let file = disk.open("doublewrite", OpenMode::Existing).unwrap();
             FoundArea::read(&*file).unwrap().map_or((0, 0), |area| (area.len() as u32, area.lines()))
@@ -126,5 +138,82 @@ mod tests {
             }
         }
         assert!(whole > 0);
+    }
+
+    /// Returns the pages of this type in the data file.
+    fn pages(disk: &SimDisk, wanted: PageType) -> Vec<usize> {
+        let bytes = disk.durable_bytes("data").unwrap();
+        let pages = bytes.chunks_exact(PAGE_SIZE).enumerate();
+        pages.filter(|(_, bytes)| page::page_type(*bytes) == Some(wanted)).map(|(number, _)| number).collect()
+    }
+
+    fn options(instant_recovery: bool, threads: usize) -> Options {
+        let redo_memory_bytes = Some(1 << 20);
+        Options { instant_recovery, recovery_threads: Some(threads), redo_memory_bytes, ..Options::small() }
+    }
+
+    const VARIANTS: [(bool, usize); 4] = [(false, 1), (false, 2), (true, 1), (true, 2)];
+
+    /// A leaf that changed became a page of a large value, whose write was torn. It has no copy,
+    /// and redo meets the changes of the leaf first, in an earlier window.
+    #[test]
+    fn what_a_torn_page_was_before_it_was_formatted_anew_is_skipped() {
+        let disk = SimDisk::new(1);
+        let db = open(&disk).unwrap();
+        let rows = db.create_table("rows").unwrap();
+        db.run(|txn| (0..2000_u32).try_for_each(|key| txn.put(&rows, &key.to_be_bytes(), &[0; 100]))).unwrap();
+        db.checkpoint().unwrap();
+        let leaves = pages(&disk, PageType::Leaf);
+        db.run(|txn| (0..2000_u32).step_by(7).try_for_each(|key| txn.put(&rows, &key.to_be_bytes(), &[1; 100])))
+            .unwrap();
+        let fill = db.create_table("fill").unwrap();
+        for key in 0..60_u8 {
+            db.run(|txn| txn.put(&fill, &[key % 2], &vec![key; 60_000])).unwrap();
+        }
+        drop(rows);
+        db.drop_table("rows").unwrap();
+        let values = db.create_table("values").unwrap();
+        db.run(|txn| (0..10_u8).try_for_each(|key| txn.put(&values, &[key], &vec![key; 30_000]))).unwrap();
+        db.engine().store.pool.flush_before(Gsn::MAX).unwrap();
+        let mut torn = pages(&disk, PageType::Overflow);
+        torn.retain(|page| leaves.contains(page));
+        assert!(torn.len() > 10, "{} of {} leaves", torn.len(), leaves.len());
+        disk.crash();
+        drop((fill, values, db));
+        for (instant, threads) in VARIANTS {
+            let disk = disk.crash_image(&CrashChoice::Everything);
+            torn.iter().for_each(|page| disk.flip_bit("data", (page * PAGE_SIZE + 777) as u64, 1));
+            let db = Db::open_on(Arc::new(disk.clone()), options(instant, threads)).unwrap();
+            assert!(db.metrics().recovery.windows > 2);
+            let values = db.open_table("values").unwrap();
+            for key in 0..10 {
+                assert!(db.begin().get(&values, &[key]).unwrap().unwrap() == [key; 30_000]);
+            }
+            db.check().unwrap();
+            db.close().unwrap();
+        }
+    }
+
+    /// The error comes when all changes have been read, or with instant recovery to the thread that
+    /// needs the page.
+    #[test]
+    fn a_torn_page_that_is_not_replaced_is_reported() {
+        let disk = SimDisk::new(1);
+        let db = open(&disk).unwrap();
+        let table = db.create_table("t").unwrap();
+        db.run(|txn| (0..20_u8).try_for_each(|key| txn.put(&table, &[key], &[0; 100]))).unwrap();
+        db.checkpoint().unwrap();
+        db.run(|txn| txn.put(&table, &[7], &[1; 100])).unwrap();
+        disk.crash();
+        drop((table, db));
+        for (instant, threads) in VARIANTS {
+            let disk = disk.crash_image(&CrashChoice::Everything);
+            for page in pages(&disk, PageType::Leaf) {
+                disk.flip_bit("data", (page * PAGE_SIZE + 8000) as u64, 1);
+            }
+            let read = Db::open_on(Arc::new(disk.clone()), options(instant, threads))
+                .and_then(|db| db.begin().get(&db.open_table("t")?, &[7]));
+            assert!(matches!(read, Err(Error::Corrupt { .. })), "{instant}, {threads} threads: {read:?}");
+        }
     }
 }

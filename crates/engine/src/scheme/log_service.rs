@@ -2,7 +2,7 @@
 //! backups, the archive and transactions that find the log full.
 
 use duramen_types::{Gsn, LogAddress, Lsn};
-use duramen_wal::{LogBulkLoad, LogHold, NewRecord, Retainer, WalStats};
+use duramen_wal::{LogHold, NewRecord, Retainer, WalStats};
 
 use super::Recorded;
 use crate::error::Result;
@@ -48,9 +48,6 @@ pub(crate) trait LogService: Send + Sync {
 
     /// Keeps the logs from being recycled while they are copied.
     fn hold_logs(&self) -> LogHold;
-
-    /// Notes that a table is loaded in bulk.
-    fn load_in_bulk(&self) -> LogBulkLoad;
 
     /// Gives back to the file system what the segments in use hold of records no longer needed.
     fn discard_past(&self);

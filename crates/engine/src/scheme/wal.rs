@@ -5,7 +5,7 @@ use duramen_sync::Arc;
 use duramen_sync::cpu;
 use duramen_sync::probe::{Probe, reach};
 use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
-use duramen_wal::{Log, LogBulkLoad, LogHold, NewRecord, Retainer, WalError, WalStats, log_of_cpu};
+use duramen_wal::{Log, LogHold, NewRecord, Retainer, WalError, WalStats, log_of_cpu};
 
 use super::{Change, Hardening, Home, LogService, Recorded, StorageScheme};
 use crate::error::{Result, why_log_failed};
@@ -228,10 +228,6 @@ impl LogService for WalScheme {
 
     fn hold_logs(&self) -> LogHold {
         self.logs.hold()
-    }
-
-    fn load_in_bulk(&self) -> LogBulkLoad {
-        self.logs.load_in_bulk()
     }
 
     fn discard_past(&self) {

@@ -1,4 +1,4 @@
-//! Files of the operating system, with direct I/O.
+//! Files of the operating system, with direct I/O or through the system's page cache.
 //!
 //! Single transfers are `pread` and `pwritev`, durable writes `pwritev2` with `RWF_DSYNC` (one
 //! device command on disks that can write through their cache); batches go through `io_uring` where
@@ -55,11 +55,13 @@ pub struct RealDiskOptions {
     /// Whether to bypass the page cache (`O_DIRECT`). A file system that refuses this is used
     /// through its cache; see [`RealDisk::is_direct`].
     pub direct: bool,
+    /// Names of files that are used through the page cache in any case.
+    pub cached: &'static [&'static str],
 }
 
 impl Default for RealDiskOptions {
     fn default() -> Self {
-        Self { backend: Backend::Auto, direct: true }
+        Self { backend: Backend::Auto, direct: true, cached: &[] }
     }
 }
 
@@ -68,6 +70,7 @@ impl Default for RealDiskOptions {
 pub struct RealDisk {
     home: Arc<Home>,
     direct: bool,
+    cached: &'static [&'static str],
     note: Option<String>,
     shared: Arc<Shared>,
 }
@@ -126,10 +129,10 @@ impl RealDisk {
             process: Process::current(),
             zeros: OnceLock::new(),
         };
-        Ok(Self { home: Arc::new(home), direct, note, shared: Arc::new(shared) })
+        Ok(Self { home: Arc::new(home), direct, cached: options.cached, note, shared: Arc::new(shared) })
     }
 
-    /// Returns whether files bypass the page cache.
+    /// Returns whether files bypass the page cache, but for those that are named as cached.
     pub fn is_direct(&self) -> bool {
         self.direct
     }
@@ -154,7 +157,8 @@ impl Disk for RealDisk {
         };
         let place = self.home.place(operation, name)?;
         self.shared.check_process(operation, &place.path)?;
-        let flags = libc::O_RDWR | made | if self.direct { libc::O_DIRECT } else { 0 };
+        let is_direct = self.direct && !self.cached.contains(&name);
+        let flags = libc::O_RDWR | made | if is_direct { libc::O_DIRECT } else { 0 };
         let file = names::open(place.directory.as_fd(), place.name, flags, 0o600);
         let file = file.map_err(|error| place.fail(operation, &error))?;
         let (directory, name, is_locked) = (place.directory, place.name.to_owned(), AtomicBool::new(false));

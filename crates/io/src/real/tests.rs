@@ -8,7 +8,7 @@ use crate::AlignedBuf;
 #[test]
 fn durable_writes_do_without_the_flag() {
     let home = tempfile::tempdir().unwrap();
-    let options = RealDiskOptions { backend: Backend::Syscalls, direct: true };
+    let options = RealDiskOptions { backend: Backend::Syscalls, ..Default::default() };
     let disk = RealDisk::open(home.path(), options).unwrap();
     assert_eq!(disk.backend(), "pwritev2");
     disk.shared.dsync.store(false, Ordering::Relaxed);
@@ -30,6 +30,22 @@ fn refused_direct_io_is_noticed() {
     assert_eq!(disk.note(), None, "what was not asked for is not missed");
     // A file system without direct I/O, on every machine.
     assert!(!names::accepts_direct(&names::open_path(Path::new("/proc/self")).unwrap(), "comm").unwrap());
+}
+
+#[test]
+fn named_files_use_the_system_cache() {
+    let home = tempfile::tempdir().unwrap();
+    let disk = RealDisk::open(home.path(), RealDiskOptions { cached: &["data"], ..Default::default() }).unwrap();
+    let is_direct = |name| {
+        let _open = disk.open(name, OpenMode::CreateNew).unwrap();
+        let path = home.path().join(name);
+        let mut own = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap());
+        let handle = own.find(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == path)).unwrap();
+        let info = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(handle.file_name())).unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+        i32::from_str_radix(flags, 8).unwrap() & libc::O_DIRECT != 0
+    };
+    assert_eq!((is_direct("data"), is_direct("other")), (false, disk.is_direct()));
 }
 
 #[test]

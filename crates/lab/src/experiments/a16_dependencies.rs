@@ -105,7 +105,7 @@ struct Records(Vec<Record>);
 /// Returns the records of user transactions that change one page, from `from` or the start of the
 /// remaining log.
 fn read(bed: &Bed, from: Lsn) -> Result<Records> {
-    let disk = RealDisk::open(bed.path(), RealDiskOptions { backend: Backend::Syscalls, direct: false })?;
+    let disk = RealDisk::open(bed.path(), RealDiskOptions { backend: Backend::Syscalls, direct: false, cached: &[] })?;
     let mut records = Vec::new();
     let mut end = u64::MAX;
     for entry in inspect::log(Arc::new(disk), None)? {

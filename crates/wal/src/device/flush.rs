@@ -140,6 +140,7 @@ impl Flusher {
         }
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(end - start, Ordering::Relaxed);
+        segments.note_write(end - start, to);
         Ok(())
     }
 

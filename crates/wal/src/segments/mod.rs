@@ -6,7 +6,8 @@
 //! meanwhile. `recover` finds the end of the log and erases what is behind it. `reader` reads a
 //! closed log without changing it. `retention` states what must not be recycled yet. `archive`
 //! copies whole segments. `log_pieces` assembles a log from backup, archive and log. `sync_records`
-//! keeps the sync records that were read, and determines which of them is met.
+//! keeps the sync records that were read, and determines which of them is met. `write_sizes` tells
+//! how large the log's writes are.
 
 pub(crate) mod archive;
 pub(crate) mod files;
@@ -18,3 +19,4 @@ pub(crate) mod recover;
 pub(crate) mod retention;
 pub(crate) mod scan;
 pub(crate) mod sync_records;
+pub(crate) mod write_sizes;

@@ -17,20 +17,21 @@
 //!
 //! # Growing
 //! A new database should not take up more than it needs, so the file of the last segment, and no
-//! other, grows ahead of the log, by as much as the log has grown since it was opened or the last
-//! bulk load ended, until whole segments are made ahead. The new part is filled with zeros and
-//! synced before the log may reach it, so a write of the log never changes the extents or the size
-//! of a file, which its sync would have to wait for. In order:
+//! other, grows ahead of the log, by as much as the log has grown since it was opened, until whole
+//! segments are made ahead. The new part is filled with zeros and synced before the log may reach
+//! it, so a write of the log never changes the extents or the size of a file, which its sync would
+//! have to wait for. In order:
 //!
 //! 1. fill the file up, sync it;
 //! 2. write the header with the new size, durably;
 //! 3. raise the limit.
 //!
-//! While tables are loaded in bulk ([`Segments::begin_bulk_load`]), step 1 reserves the space
-//! without zeros, or each loaded byte would be written twice to a log of new segments. The syncs of
-//! writes there wait for the file system, but a bulk load makes few. Steps are short meanwhile, so
-//! that little of such space is left for later commits. Once a load has ended, the log grows ahead
-//! as if just opened: else a whole segment of zeros could follow the load.
+//! While the log's writes are large ([`WriteSizes`]), step 1 reserves the space without zeros, or
+//! each byte of large transactions and of bulk loads would be written twice to a log of new
+//! segments. The syncs of writes there wait for the file system, but there are few for their bytes.
+//! Steps are short meanwhile, so that little of such space is left for small writes. When writes
+//! are small again, the log grows ahead as if just opened: else a whole segment of zeros could
+//! follow the large ones.
 //!
 //! So records lie in the part of the file that the header states, and a shorter file has lost its
 //! end. A thread that makes a file grow, or writes its header while the log is in service, has
@@ -49,13 +50,14 @@ use crate::error::{Result, WalError};
 use crate::format::segment::{BLOCK, Geometry, SegmentHeader, directory, segment_name, spare_name};
 use crate::segments::files::{OpenFiles, SegmentFiles};
 use crate::segments::retention::Retention;
+use crate::segments::write_sizes::WriteSizes;
 
 /// The log's files extend at least this many bytes beyond the reserved ones...
 const LEAST_AHEAD: u64 = 64 << 10;
 /// ...or this part of a segment, if it is less.
 const LEAST_PART: u64 = 8;
-/// ...but during bulk loads at most this many.
-const BULK_AHEAD: u64 = 4 << 20;
+/// ...but while writes are large at most this many.
+const LARGE_AHEAD: u64 = 4 << 20;
 
 /// Bounds on the number of segments.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +78,10 @@ pub(crate) struct Segments {
     pub(crate) retention: Retention,
     /// Held while segments are made or recycled; never while the log is written.
     growth: Mutex<Spares>,
-    /// Where the log ended when it was opened, or when the last bulk load ended.
+    sizes: WriteSizes,
+    /// Where the log ended when it was opened.
+    opened_at: Lsn,
+    /// Where it ended then, or when its writes were last large.
     growing_from: AtomicU64,
     /// The segment that may lack the space before the log's start ([`Segments::discard_past`]): the
     /// one with the start when the log was opened, or when that was discarded last.
@@ -91,7 +96,6 @@ pub(crate) struct Segments {
     ahead_failed: AtomicBool,
     /// While this is not zero, the limit of bytes does not apply.
     limit_lifted: AtomicUsize,
-    bulk_loads: AtomicUsize,
     /// Number of threads that lock `growth` on behalf of a waiting caller. While there are any,
     /// segments ahead of need are made without pauses.
     hurried: AtomicUsize,
@@ -107,8 +111,8 @@ type Spares = Vec<u64>;
 struct Step<'a> {
     /// LSN up to which the files should reach.
     target: u64,
-    /// Whether a table is loaded in bulk: no zeros are written.
-    is_loading: bool,
+    /// Whether the log's writes are large: no zeros are written.
+    large_writes: bool,
     /// Returns whether a thread needs the step. Otherwise there are pauses.
     hurry: &'a dyn Fn() -> bool,
 }
@@ -116,7 +120,7 @@ struct Step<'a> {
 impl Step<'_> {
     /// Makes a file `bytes` long, durably.
     fn fill(&self, file: &dyn File, bytes: u64) -> Result<()> {
-        if self.is_loading {
+        if self.large_writes {
             file.reserve(bytes)?;
         } else {
             throttled_allocate(file, bytes, self.hurry)?;
@@ -152,6 +156,8 @@ impl Segments {
             limits,
             retention: Retention::default(),
             growth: Mutex::default(),
+            sizes: WriteSizes::default(),
+            opened_at: end,
             growing_from: AtomicU64::new(end.get()),
             holed: AtomicU64::new(holed),
             limit,
@@ -160,7 +166,6 @@ impl Segments {
             reserved: AtomicU64::new(0),
             ahead_failed: AtomicBool::new(false),
             limit_lifted: AtomicUsize::new(0),
-            bulk_loads: AtomicUsize::new(0),
             hurried: AtomicUsize::new(0),
             created: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
@@ -261,20 +266,12 @@ impl Segments {
         }
     }
 
-    /// Notes that a bulk load begins. See [the module](self#growing).
-    pub(crate) fn begin_bulk_load(&self) {
-        self.bulk_loads.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Notes that a bulk load has ended, with the log at `end`.
-    pub(crate) fn end_bulk_load(&self, end: Lsn) {
-        // Before the count, or a thread that makes space meanwhile would make a segment of zeros.
-        self.growing_from.fetch_max(end.get(), Ordering::Relaxed);
-        self.bulk_loads.fetch_sub(1, Ordering::Release);
-    }
-
-    fn is_loading(&self) -> bool {
-        self.bulk_loads.load(Ordering::Acquire) > 0
+    /// Notes a durable write of `bytes`, after which the log ends at `end`.
+    pub(crate) fn note_write(&self, bytes: u64, end: u64) {
+        self.sizes.note(bytes);
+        if self.sizes.are_large() {
+            self.growing_from.store(end, Ordering::Relaxed);
+        }
     }
 
     fn may_add(&self, segments: u64) -> bool {
@@ -283,26 +280,28 @@ impl Segments {
     }
 
     /// Returns how much space there should be beyond `needed`, the end of the log with the reserved
-    /// bytes: as much as the log has grown since it was opened or the last bulk load ended, and at
-    /// most a segment, or [`BULK_AHEAD`] while a table `is_loading`.
-    fn ahead(&self, needed: u64, is_loading: bool) -> u64 {
+    /// bytes.
+    fn ahead(&self, needed: u64, large_writes: bool) -> u64 {
         let Geometry { segment_bytes, .. } = self.files.geometry;
-        let least = LEAST_AHEAD.min(segment_bytes / LEAST_PART);
-        let written = needed.saturating_sub(self.reserved()).saturating_sub(self.growing_from.load(Ordering::Relaxed));
-        let most = self.files.geometry.data_bytes();
-        written.max(least).min(if is_loading { most.min(BULK_AHEAD) } else { most })
+        let (least, most) = (LEAST_AHEAD.min(segment_bytes / LEAST_PART), self.files.geometry.data_bytes());
+        let (from, most) = if large_writes {
+            (self.opened_at.get(), most.min(LARGE_AHEAD))
+        } else {
+            (self.growing_from.load(Ordering::Relaxed), most)
+        };
+        needed.saturating_sub(self.reserved()).saturating_sub(from).max(least).min(most)
     }
 
     fn step<'a>(&self, needed: u64, hurry: &'a dyn Fn() -> bool) -> Step<'a> {
-        let is_loading = self.is_loading();
-        Step { target: needed + 2 * self.ahead(needed, is_loading), is_loading, hurry }
+        let large_writes = self.sizes.are_large();
+        Step { target: needed + 2 * self.ahead(needed, large_writes), large_writes, hurry }
     }
 
     /// Returns whether a log that ends at `end` should grow in the background.
     pub(crate) fn wants_more(&self, end: Lsn) -> bool {
         let needed = end.get().saturating_add(self.reserved());
         self.limits.spare_segments > 0
-            && needed + self.ahead(needed, self.is_loading()) > self.limit.load(Ordering::Relaxed)
+            && needed + self.ahead(needed, self.sizes.are_large()) > self.limit.load(Ordering::Relaxed)
             && !self.ahead_failed.load(Ordering::Relaxed)
     }
 
@@ -317,7 +316,7 @@ impl Segments {
         let needed = || end().get().saturating_add(self.reserved());
         let hurry = || {
             let needed = needed();
-            let ahead = self.ahead(needed, self.is_loading());
+            let ahead = self.ahead(needed, self.sizes.are_large());
             let is_pressed = needed + ahead / 2 > self.limit.load(Ordering::Relaxed);
             is_pressed || self.hurried.load(Ordering::Relaxed) > 0
         };

@@ -45,7 +45,6 @@ use crate::segments::archive::Archiver;
 use crate::segments::files::OpenFiles;
 use crate::segments::scan::Scanner;
 use crate::several::archiving::Archiving;
-use crate::several::bulk_load::LogBulkLoad;
 use crate::several::commit_rounds::CommitRounds;
 use crate::several::durable_gsn::{DurableGsn, GsnIndex, next};
 use crate::several::hardened::Hardened;
@@ -299,11 +298,6 @@ impl Log {
     /// Keeps everything from the present start of the log on, until the [`LogHold`] is dropped.
     pub fn hold(&self) -> LogHold {
         LogHold::new(self.all())
-    }
-
-    /// Notes that a table is loaded in bulk, until what is returned is dropped.
-    pub fn load_in_bulk(&self) -> LogBulkLoad {
-        LogBulkLoad::new(self.all())
     }
 
     /// Gives back to the file system what the segment with the log's start holds before it, if that

@@ -1,7 +1,6 @@
 //! The log: one stream, or several that act as one, with what is durable across them.
 
 pub(crate) mod archiving;
-pub(crate) mod bulk_load;
 pub(crate) mod commit_rounds;
 pub(crate) mod durable_gsn;
 pub(crate) mod full_log;

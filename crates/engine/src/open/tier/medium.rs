@@ -1,13 +1,13 @@
 //! Opens, makes and removes what a page tier lies on.
 
-use duramen_io::{Backend, Disk, File, OpenMode, RealDisk, RealDiskOptions};
+use duramen_io::{Disk, File, OpenMode, RealDisk};
 use duramen_pmem::{Mode, PmemError, Region, RegionOptions, Source};
 use duramen_sync::Arc;
 use duramen_types::BLOCK_SIZE;
 
 use crate::checkpoint::control::Control;
 use crate::error::{Error, Result};
-use crate::open::files::TIER_PAGES;
+use crate::open::files::{TIER_PAGES, access};
 use crate::options::{Options, TierMemory, TierPlace};
 use crate::pool::{Medium, REMEDY};
 
@@ -29,8 +29,7 @@ impl Place {
             TierPlace::Memory(memory) => return Ok(Self::Memory(memory.clone())),
             TierPlace::Directory(directory) => directory,
         };
-        let backend = if options.io_uring { Backend::Auto } else { Backend::Syscalls };
-        let home = RealDisk::open(directory, RealDiskOptions { backend, direct: options.direct_io })?;
+        let home = RealDisk::open(directory, access(options))?;
         let id: String = control.database.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Self::File(Arc::new(home), format!("duramen-tier-{id}")))
     }

@@ -185,6 +185,17 @@ impl<D: Disk> Fixture<D> {
         Ok(())
     }
 
+    /// Formats a page anew, with one added to its counter, which is `counter`; returns the record.
+    fn remake(&self, id: PageId, counter: u64) -> Result<Gsn, PoolError> {
+        let mut guard = self.pool.create(id)?;
+        guard.prepare();
+        let gsn = self.log.insert(id);
+        let mut page = guard.page_mut();
+        page::init_header(&mut page, PageType::Leaf, 0, id, TableId::new(1));
+        set_counter(&mut page, counter + 1, gsn);
+        Ok(gsn)
+    }
+
     /// Adds one to the page's counter.
     fn increment(&self, id: PageId) -> Result<(), PoolError> {
         self.increment_guard(&mut self.pool.exclusive(id)?);

@@ -18,7 +18,6 @@ use super::super::batch::Batch;
 use super::super::page_store::PageStore;
 use super::TieredPages;
 use super::slots::Slot;
-use crate::page::Lines;
 
 /// Returns how many pages one run of these pages, which are in order, takes from its first to its
 /// last.
@@ -45,13 +44,13 @@ impl TieredPages {
             for at in 0..pages {
                 let page = PageId::new(first.get() + at as u64);
                 if run.next_if(|(leaving, _)| *leaving == page).is_some() {
-                    batch.push(page, Lines::ALL, bytes.next().expect("there are bytes of each page"));
+                    batch.push_whole(page, bytes.next().expect("there are bytes of each page"));
                 } else if is_read {
                     let present = &around[at * PAGE_SIZE..][..PAGE_SIZE];
                     // Not older than recorded: the page of a slot that has decayed is, and so is
                     // one whose write was lost. Writing that again would record the older version.
                     if self.file.verify(page, true, present).is_ok() {
-                        batch.push(page, Lines::ALL, present);
+                        batch.push_whole(page, present);
                     }
                 }
             }

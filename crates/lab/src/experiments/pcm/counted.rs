@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use duramen::pmem::{Domain, Guarantee, Source};
 use duramen::{Db, Granularity, Metrics, Options, PcmBasicOptions, PcmOptions, Scheme};
-use duramen_io::{Backend, CountingDisk, Disk, RealDisk, RealDiskOptions};
+use duramen_io::{CountingDisk, Disk, RealDisk, RealDiskOptions};
 use duramen_sync::Arc;
 use duramen_types::PAGE_SIZE;
 use duramen_workloads::tpcc::{Mix, Scale};
@@ -341,7 +341,7 @@ struct Rig {
 
 impl Rig {
     fn open(bed: &Bed, options: Options) -> Result<Self> {
-        let real = RealDisk::open(bed.path(), RealDiskOptions { backend: Backend::Auto, direct: true })?;
+        let real = RealDisk::open(bed.path(), RealDiskOptions::default())?;
         let log = CountingDisk::new(Arc::new(real), LOG);
         let disk = CountingDisk::new(log.handle(), DATA);
         let db = Db::open_on(disk.handle(), options)?;

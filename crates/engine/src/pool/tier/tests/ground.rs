@@ -173,7 +173,7 @@ pub(super) fn try_write(tier: &TieredPages, pages: impl IntoIterator<Item = (u64
         page::init_header(&mut contents, PageType::Leaf, 0, PageId::new(page), TableId::ZERO);
         page::set_gsn(&mut contents, Gsn::new(gsn));
         // What has changed since the tier had the page says nothing about the data file.
-        batch.push(PageId::new(page), Lines::NONE, &bytes);
+        batch.push_whole(PageId::new(page), &bytes);
     }
     tier.write(&mut batch)
 }
