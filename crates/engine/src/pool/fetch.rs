@@ -51,10 +51,9 @@ use super::{Exclusive, Interrupt, Optimistic, Pool, PoolError, Restart, Shared};
 /// declares the pool exhausted.
 const FRAME_WAIT_LIMIT: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
 
-/// After a thread has passed this many dirty or latched frames, or seven eighths of a small pool,
-/// it cleans pages instead of searching on. Otherwise the threads that compete for the last few
-/// clean frames would evict the pages that their own descents need from each other.
-const HOPELESS: usize = 1024;
+/// After a thread has passed this many dirty or latched frames, or seven eighths of a smaller pool,
+/// it cleans pages instead of searching on: passing so many takes about as long as writing a batch.
+const HOPELESS: usize = 1 << 16;
 
 /// Clean frames that the descents of some threads need.
 const FOR_DESCENTS: usize = 16;
@@ -491,12 +490,12 @@ impl Pool {
     /// and evicts that page. If two rounds find no such page, there is none. Long before that, when
     /// nearly all pages are dirty, it is better to clean some.
     fn evict(&self) -> Option<FrameId> {
-        // The dirty pages of a poisoned pool stay dirty. In the last few clean frames a descent
-        // would evict the pages that it needs itself, again and again.
         let is_poisoned = self.poisoned.load(Ordering::Relaxed);
-        let nearly_all = self.frames() - self.frames() / 8;
-        let most_dirty = nearly_all.min(self.frames().saturating_sub(FOR_DESCENTS));
-        if is_poisoned && self.dirty.load(Ordering::Relaxed) > most_dirty {
+        // In the last few clean frames, descents would evict the pages that they need themselves,
+        // and from each other, again and again. The dirty pages of a poisoned pool stay dirty.
+        let for_descents = FOR_DESCENTS.max(self.frames() / if is_poisoned { 8 } else { 64 });
+        let waits = is_poisoned || self.staging().is_none();
+        if waits && self.dirty.load(Ordering::Relaxed) + for_descents > self.frames() {
             return None;
         }
         let mut hopeless = 0;
@@ -516,7 +515,7 @@ impl Pool {
                 hopeless += 1;
                 // Where dirty frames wait for a batch, or can never be cleaned, there is nothing
                 // else to do than to search on.
-                let is_hopeless = hopeless >= HOPELESS.min(nearly_all);
+                let is_hopeless = hopeless >= HOPELESS.min(self.frames() - self.frames() / 8);
                 if is_hopeless && self.staging().is_none() && !is_poisoned {
                     return None;
                 }

@@ -30,6 +30,8 @@ pub(super) struct RealFile {
     /// The directory in which it was opened, and its name there.
     pub(super) directory: Arc<fs::File>,
     pub(super) name: String,
+    /// Whether it bypasses the page cache.
+    pub(super) is_direct: bool,
     /// Whether this process has locked it.
     pub(super) is_locked: AtomicBool,
 }
@@ -164,7 +166,9 @@ impl File for RealFile {
         for (offset, buf) in writes {
             assert_aligned(buf, *offset);
         }
-        let Some(rings) = self.disk.rings.as_ref().filter(|_| writes.len() > 1) else {
+        // The kernel hands writes through the page cache to threads of its own, which then contend
+        // for the file.
+        let Some(rings) = self.disk.rings.as_ref().filter(|_| writes.len() > 1 && self.is_direct) else {
             return writes.iter().try_for_each(|(offset, buf)| self.write_at(&[buf], *offset));
         };
         self.disk.check_process("write", &self.path)?;

@@ -161,8 +161,15 @@ impl Disk for RealDisk {
         let flags = libc::O_RDWR | made | if is_direct { libc::O_DIRECT } else { 0 };
         let file = names::open(place.directory.as_fd(), place.name, flags, 0o600);
         let file = file.map_err(|error| place.fail(operation, &error))?;
-        let (directory, name, is_locked) = (place.directory, place.name.to_owned(), AtomicBool::new(false));
-        Ok(Arc::new(RealFile { disk: Arc::clone(&self.shared), file, path: place.path, directory, name, is_locked }))
+        Ok(Arc::new(RealFile {
+            disk: Arc::clone(&self.shared),
+            file,
+            path: place.path,
+            directory: place.directory,
+            name: place.name.to_owned(),
+            is_direct,
+            is_locked: AtomicBool::new(false),
+        }))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
