@@ -178,7 +178,16 @@ fn a_short_read_inside_a_block_says_what_was_read() {
     let (directory, name) = (place.directory, "data".to_owned());
     let handle = names::open(directory.as_fd(), "data", libc::O_RDONLY, 0).unwrap();
     let is_locked = AtomicBool::new(false);
-    let file = RealFile { disk: Arc::clone(&disk.shared), file: handle, path: place.path, directory, name, is_locked };
+    let is_direct = false;
+    let file = RealFile {
+        disk: Arc::clone(&disk.shared),
+        file: handle,
+        path: place.path,
+        directory,
+        name,
+        is_direct,
+        is_locked,
+    };
     let short = |done| Error::new(ErrorKind::UnexpectedEof, sys::Ended { done });
     let error = file.read_error(2 * BLOCK_SIZE, 4096, &short(5000)).to_string();
     assert!(error.contains("cannot read 8192 bytes at offset 4096 of `"), "{error}");
