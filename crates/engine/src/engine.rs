@@ -20,6 +20,8 @@
 //! of the pool. The checkpoint mutex is taken before any latch. `docs/lock-order.md` has the whole
 //! order.
 
+use std::fmt;
+
 use duramen_io::{Disk, DiskLock};
 use duramen_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use duramen_sync::{Arc, CachePadded, Mutex, OnceLock};
@@ -48,7 +50,6 @@ use crate::version::{CommitOrder, VersionStore};
 use crate::workers::Workers;
 
 /// A database.
-#[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) options: Options,
@@ -79,6 +80,13 @@ pub(crate) struct Engine {
     /// Keeps other openers out; released when the last user of the database is gone.
     #[allow(dead_code, reason = "held for its drop")]
     home: DiskLock,
+}
+
+impl fmt::Debug for Engine {
+    /// Without the frames and lock buckets, which would take gigabytes of text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("home", &self.disk.location()).finish_non_exhaustive()
+    }
 }
 
 impl Engine {

@@ -2,7 +2,7 @@
 //!
 //! | disk | what it is |
 //! |---|---|
-//! | [`RealDisk`] | a directory of the operating system, read and written with direct I/O |
+//! | [`RealDisk`] | a directory of the operating system, with direct I/O or through the page cache |
 //! | [`SimDisk`] | a directory in memory that crashes, tears, reorders, loses, corrupts, fills up and fails on request |
 //! | [`MemoryDisk`] | memory; it begins empty, or as a directory in which nothing is changed |
 //! | [`DelayDisk`] | another disk, whose durable writes take additional time |

@@ -25,8 +25,12 @@ impl Disk {
             return Ok(Self::Plain(dir.to_owned()));
         }
         let backend = if args.open.no_uring { Backend::Syscalls } else { Backend::Auto };
-        let direct = args.open.system_cache != SystemCache::All;
-        let real = RealDisk::open(dir, RealDiskOptions { backend, direct, cached: &[] })?;
+        let (direct, cached): (_, &[_]) = match args.open.system_cache {
+            SystemCache::Data => (true, &["data"]),
+            SystemCache::None => (true, &[]),
+            SystemCache::All => (false, &[]),
+        };
+        let real = RealDisk::open(dir, RealDiskOptions { backend, direct, cached })?;
         Ok(Self::Slow(Arc::new(ArmDisk::new(Arc::new(real)))))
     }
 

@@ -446,17 +446,24 @@ impl Pool {
     /// Returns an exclusively latched frame without a page.
     fn take_frame(&self) -> Result<FrameId, PoolError> {
         let mut stuck_since = None;
+        let mut spares = true;
         loop {
-            if let Some(frame) = self.free_frame().or_else(|| self.evict()) {
+            if let Some(frame) = self.free_frame().or_else(|| self.evict(spares)) {
                 return Ok(frame);
             }
             // A poisoned pool cleans no page.
             self.check_poison()?;
             self.counters.stalls.fetch_add(1, Ordering::Relaxed);
-            if self.clean_for_eviction()? {
-                reach(Probe::EvictorCleaned);
-                stuck_since = None;
-                continue;
+            // Other threads may change pages as fast as they are cleaned.
+            spares = false;
+            match self.clean_for_eviction() {
+                Ok(true) => {
+                    reach(Probe::EvictorCleaned);
+                    stuck_since = None;
+                    continue;
+                }
+                Ok(false) => {}
+                Err(error) => return self.evict(false).ok_or(error),
             }
             if stuck_since.get_or_insert_with(Instant::now).elapsed() > FRAME_WAIT_LIMIT {
                 return Err(PoolError::Exhausted { frames: self.frames() });
@@ -470,7 +477,7 @@ impl Pool {
 
     /// Returns an exclusively latched frame without a page, if there is one or one can be cleaned.
     fn frame_at_once(&self) -> Option<FrameId> {
-        let take = || self.free_frame().or_else(|| self.evict());
+        let take = || self.free_frame().or_else(|| self.evict(true));
         take().or_else(|| self.clean_for_eviction().is_ok_and(|cleaned| cleaned).then(take).flatten())
     }
 
@@ -488,14 +495,15 @@ impl Pool {
 
     /// Turns the clock until it finds a clean page that was not used since the last time around,
     /// and evicts that page. If two rounds find no such page, there is none. Long before that, when
-    /// nearly all pages are dirty, it is better to clean some.
-    fn evict(&self) -> Option<FrameId> {
+    /// nearly all pages are dirty, it is better to clean some. `spares` says whether to leave the
+    /// last few clean pages.
+    fn evict(&self, spares: bool) -> Option<FrameId> {
         let is_poisoned = self.poisoned.load(Ordering::Relaxed);
         // In the last few clean frames, descents would evict the pages that they need themselves,
         // and from each other, again and again. The dirty pages of a poisoned pool stay dirty.
-        let for_descents = FOR_DESCENTS.max(self.frames() / if is_poisoned { 8 } else { 64 });
-        let waits = is_poisoned || self.staging().is_none();
-        if waits && self.dirty.load(Ordering::Relaxed) + for_descents > self.frames() {
+        let for_descents = FOR_DESCENTS.max(self.frames() / if is_poisoned { 8 } else { 64 }).min(self.frames() / 4);
+        let spares = is_poisoned || spares && self.staging().is_none();
+        if spares && self.dirty.load(Ordering::Relaxed) + for_descents > self.frames() {
             return None;
         }
         let mut hopeless = 0;

@@ -1,8 +1,9 @@
 //! The data file as the store of the pages.
 //!
 //! A page is at its number times the page size. The file grows ahead of the pages in it (`growth`).
-//! Dirty pages are written in batches, first to the double-write area (`doublewrite`) and then in
-//! place. The store tracks the lowest version that each page can have (`versions`).
+//! Dirty pages are written in batches, first to the double-write area (`doublewrite`), unless they
+//! were formatted anew, and then in place. The store tracks the lowest version that each page can
+//! have (`versions`).
 
 use std::fmt;
 

@@ -32,7 +32,8 @@
 //! - WAL rule: a page is written back only after the log has been hardened past the page's GSN.
 //! - A page in the data file is overwritten in place only after its changed lines are durable in
 //!   the double-write area, and that area is reused only after they are durable in place. So at any
-//!   moment the page is whole in place, or becomes whole with the lines in the area.
+//!   moment the page is whole in place, or becomes whole with the lines in the area. A page that
+//!   was formatted anew since it was last durable is overwritten without: redo makes it whole.
 //! - The page in a frame differs from the one that is durable in the store only in the frame's
 //!   changed lines, and in those of a copy that is being written (`changed_lines`). What was read
 //!   may not be durable if an earlier process wrote it; redo visits such a page and then counts all

@@ -141,7 +141,8 @@ pub(crate) trait PageWriter {
     fn copied(&self, _id: PageId, _bytes: &[u8]) {}
 
     /// Seals the pages of a batch and writes them. They are durable when the call returns, and each
-    /// is whole in the store at any moment, or can be made whole by the next opening. One thread at
+    /// is whole in the store at any moment, or is made whole by the next opening or its redo. One
+    /// thread at
     /// a time may call this; it has hardened the log past all the pages' changes.
     ///
     /// # Errors

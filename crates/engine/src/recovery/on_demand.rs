@@ -18,7 +18,7 @@ use duramen_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use duramen_sync::{Arc, Mutex};
 use duramen_types::{Gsn, PageId};
 
-use super::repeat::{Repeated, repeat_changes};
+use super::repeat::{Repeated, Visit, repeat_changes, was_unreadable};
 use super::window::Kept;
 use crate::pool::{Exclusive, Pool, PoolError, RedoOnFetch};
 
@@ -30,8 +30,8 @@ const BATCH: usize = 64;
 pub(super) struct Lacking {
     /// The first record that it may lack.
     pub(super) first: Gsn,
-    /// Whether redo visits the page for the first time.
-    pub(super) is_new: bool,
+    /// What redo knows of the page.
+    pub(super) visit: Visit,
 }
 
 /// The pages that have not been redone.
@@ -114,11 +114,13 @@ impl RedoOnFetch for Unredone {
             let (Some(lacking), Some(kept)) = (left.pages.get(&id), &left.kept) else { return Ok(()) };
             (*lacking, Arc::clone(kept))
         };
-        match repeat_changes(page, kept.of_page(id), lacking.is_new)? {
-            Repeated::Redone(_) => self.remove(id),
-            Repeated::Unreadable(defect) => return Err(defect),
+        match repeat_changes(page, kept.of_page(id), lacking.visit)? {
+            Repeated::Redone(_) => {
+                self.remove(id);
+                Ok(())
+            }
+            Repeated::Skipped => Err(page.was_unreadable().cloned().unwrap_or_else(|| was_unreadable(id))),
         }
-        Ok(())
     }
 
     fn pages(&self) -> Vec<(PageId, Gsn)> {

@@ -9,7 +9,7 @@
 //! pages of a bucket in the order of the data file, and reads several of them together: a device
 //! gives only a fraction of its speed when it reads one page after the other.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use duramen_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use duramen_sync::clock::Instant;
@@ -21,7 +21,7 @@ use super::analysis::{Analysis, DirtyPages, Part, kind_of};
 use super::malformed::malformed;
 use super::on_demand::{Lacking, Unredone};
 use super::pipeline::{Over, Pipeline, Portions, Stages};
-use super::repeat::{Repeated, repeat_changes};
+use super::repeat::{Repeated, Visit, repeat_changes, was_unreadable};
 use super::window::{Bucket, Kept, PageChanges, Run};
 use crate::checkpoint::control::Control;
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ use crate::metrics::RecoveryReport;
 use crate::options::Options;
 use crate::pool::{Pool, PoolError};
 use crate::progress::{Gauge, RecoveryPass};
-use crate::record::PageOps;
+use crate::record::{PageOp, PageOps};
 
 /// Largest number of pages that a thread reads together.
 const BATCH: usize = 64;
@@ -103,7 +103,7 @@ pub(super) fn redo(
     let stages = Arc::new(stages);
     let unredone = kept.map(|window| leave(&stages, Kept::new(window, threads), threads)).transpose()?;
     let stages = Arc::into_inner(stages).expect("the parallel is gone");
-    stages.check_readable()?;
+    stages.check_skipped()?;
     stages.gauge.finish();
     report.redo_threads = threads as u64;
     report.windows = windows;
@@ -204,7 +204,7 @@ type Pages = HashSet<PageId, BuildNumberHasher>;
 struct Visited {
     pages: Pages,
     /// Those that could not be read, and that no change so far replaces as a whole.
-    unreadable: BTreeMap<PageId, PoolError>,
+    skipped: Pages,
 }
 
 /// The two stages of the pipeline.
@@ -322,10 +322,12 @@ fn leave(redo: &Arc<Redo>, kept: Kept, threads: usize) -> Result<Unredone> {
 }
 
 impl Redo {
-    /// Returns the error of the first page that stayed unreadable.
-    fn check_readable(&self) -> Result<()> {
-        let unreadable = self.visited.iter().filter_map(|visited| visited.lock().unreadable.pop_first());
-        unreadable.min_by_key(|(page, _)| *page).map_or(Ok(()), |(_, defect)| Err(defect.into()))
+    /// Returns the error of the first page that lacks changes because it could not be read.
+    fn check_skipped(&self) -> Result<()> {
+        let skipped = self.visited.iter().filter_map(|visited| visited.lock().skipped.iter().min().copied());
+        let Some(page) = skipped.min() else { return Ok(()) };
+        self.pool.shared(page)?;
+        Err(was_unreadable(page).into())
     }
 
     /// Leaves the pages of one bucket. Reserves space in the data file for all of them.
@@ -337,11 +339,13 @@ impl Redo {
             pool.reserve_page(page)?;
             if pool.is_resident(page) {
                 self.counts.redone.fetch_add(visited.redo(pool, changes)?, Ordering::Relaxed);
-            } else {
-                let is_new = !visited.pages.contains(&page);
-                left.push((page, Lacking { first: changes.first(), is_new }));
-                // If it stays so, the thread that needs the page gets the error.
-                visited.unreadable.remove(&page);
+                continue;
+            }
+            let visit = visited.visit(page);
+            // Of a page that is still not replaced, the log could be recycled up to `first`.
+            if visit != Visit::AfterSkipped || changes.operations().any(|(_, op)| matches!(op, PageOp::Image(_))) {
+                left.push((page, Lacking { first: changes.first(), visit }));
+                visited.skipped.remove(&page);
             }
         }
         Ok(())
@@ -389,22 +393,31 @@ impl Stages for Redo {
 }
 
 impl Visited {
-    /// Repeats the changes of one page; returns their number.
+    fn visit(&self, page: PageId) -> Visit {
+        match (self.pages.contains(&page), self.skipped.contains(&page)) {
+            (false, _) => Visit::First,
+            (true, false) => Visit::Again,
+            (true, true) => Visit::AfterSkipped,
+        }
+    }
+
+    /// Repeats the changes of one page; returns the number of those that it lacked.
     fn redo(&mut self, pool: &Pool, changes: PageChanges<'_>) -> Result<u64, PoolError> {
         let id = changes.page;
-        let is_new = self.pages.insert(id);
+        let visit = self.visit(id);
+        self.pages.insert(id);
         pool.reserve_page(id)?;
         let mut page = pool.exclusive_or_blank(id)?;
         // It may have a part of a record, as the GSN of the whole: it must not be written.
         let repeated =
-            repeat_changes(&mut page, changes, is_new).inspect_err(|error| page.poison(&error.to_string()))?;
+            repeat_changes(&mut page, changes, visit).inspect_err(|error| page.poison(&error.to_string()))?;
         match repeated {
             Repeated::Redone(redone) => {
-                self.unreadable.remove(&id);
+                self.skipped.remove(&id);
                 Ok(redone)
             }
-            Repeated::Unreadable(defect) => {
-                self.unreadable.insert(id, defect);
+            Repeated::Skipped => {
+                self.skipped.insert(id);
                 Ok(0)
             }
         }
@@ -413,7 +426,12 @@ impl Visited {
 
 #[cfg(all(test, not(duramen_loom)))]
 mod tests {
+    use duramen_io::SimDisk;
+    use duramen_types::PAGE_SIZE;
+
     use super::*;
+    use crate::Db;
+    use crate::page::{self, PageType};
 
     #[test]
     fn windows_are_small_where_pages_are_read_once_or_the_last_is_kept() {
@@ -424,6 +442,44 @@ mod tests {
         assert_eq!([1, 10_000].map(|bytes| mib(32, false, false, bytes)), [32, 32]);
         assert_eq!([true, false].map(|fits| mib(512, true, fits, 80)), [32, 32]);
         assert_eq!([mib(1, false, true, 80), mib(1, true, true, 80)], [1, 1]);
+    }
+
+    /// A page that can be read again lacks what was skipped, until it is replaced.
+    #[test]
+    fn a_page_that_can_be_read_again_still_waits_for_its_image() {
+        let disk = SimDisk::new(1);
+        let open = || Db::open_on(Arc::new(disk.clone()), Options::small()).unwrap();
+        let db = open();
+        let table = db.create_table("t").unwrap();
+        db.run(|txn| txn.put(&table, b"key", b"value")).unwrap();
+        drop(table);
+        db.close().unwrap();
+        let db = open();
+        let pool = &db.engine().store.pool;
+        let pages = disk.durable_bytes("data").unwrap();
+        let mut pages = pages.chunks_exact(PAGE_SIZE).enumerate();
+        let is_leaf = |page: &&[u8]| page::page_type(page) == Some(PageType::Leaf);
+        let (number, bytes) = pages.rfind(|(number, page)| is_leaf(page) && !pool.is_resident(id(*number))).unwrap();
+        let (leaf, before) = (id(number), page::gsn(bytes));
+        let mut visited = Visited::default();
+        let mut redo = |change: u64, op: PageOp<'_>| {
+            let mut run = Run::new(0, 1);
+            run.add(leaf, Gsn::new(before.get() + change), &op);
+            let redone = visited.redo(pool, Bucket::of(&[run], 0).pages().next().unwrap()).unwrap();
+            (redone, visited.skipped.len())
+        };
+        let flip = || disk.flip_bit("data", (number * PAGE_SIZE + 8000) as u64, 1);
+        flip();
+        assert_eq!(redo(1, PageOp::Retire), (0, 1));
+        flip();
+        assert_eq!(redo(2, PageOp::Retire), (0, 1));
+        assert_eq!(page::gsn(&pool.shared(leaf).unwrap()), before, "it is as it was");
+        assert_eq!(redo(3, PageOp::Image(&page::image(bytes))), (1, 0));
+        assert_eq!(page::gsn(&pool.shared(leaf).unwrap()).get(), before.get() + 3);
+    }
+
+    fn id(number: usize) -> PageId {
+        PageId::new(number as u64)
     }
 
     #[test]

@@ -1,21 +1,33 @@
 //! Repeats the changes that the log has for one page.
 
 use duramen_sync::probe::{Probe, reach};
-use duramen_types::{Gsn, planted};
+use duramen_types::{Gsn, PageId, planted};
 
 use super::window::PageChanges;
 use crate::page::{self, PageType};
 use crate::pool::{Exclusive, PoolError, broken};
 use crate::record::PageOp;
 
+/// What redo knows of a page before it repeats changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Visit {
+    /// Redo has not visited the page.
+    First,
+    /// The page has all earlier changes.
+    Again,
+    /// The page could not be read, and earlier changes were skipped.
+    AfterSkipped,
+}
+
 /// What came of repeating changes.
 #[derive(Debug)]
 pub(super) enum Repeated {
     /// The page has all of the changes; so many it had lacked.
     Redone(u64),
-    /// The page cannot be read, and none of the changes replaces it as a whole. A later one may: a
-    /// page that is formatted anew goes to its place without a copy.
-    Unreadable(PoolError),
+    /// All changes were skipped, for the page cannot be read, now or at an earlier visit, and none
+    /// of them replaces it as a whole. A later one may: a page that is formatted anew goes to its
+    /// place without a copy.
+    Skipped,
 }
 
 /// Repeats the changes that `page` lacks. Those of a page that cannot be read begin with one that
@@ -23,14 +35,22 @@ pub(super) enum Repeated {
 pub(super) fn repeat_changes(
     page: &mut Exclusive<'_>,
     changes: PageChanges<'_>,
-    is_new: bool,
+    visit: Visit,
 ) -> Result<Repeated, PoolError> {
     let id = page.id();
     let mut redone = 0;
+    let mut is_skipping = visit == Visit::AfterSkipped || page.was_unreadable().is_some();
     let (mut record, mut lacks) = (Gsn::ZERO, false);
     for (gsn, op) in changes.operations() {
+        if is_skipping {
+            if !matches!(op, PageOp::Image(_)) {
+                continue;
+            }
+            is_skipping = false;
+            reach(Probe::PageRebuilt);
+        }
         if gsn != record {
-            if record.is_zero() && is_new && page.was_unreadable().is_none() {
+            if record.is_zero() && visit != Visit::Again && page.was_unreadable().is_none() {
                 examine(page)?;
                 if !page.is_durable_as_read() {
                     write_again(page, gsn);
@@ -45,12 +65,6 @@ pub(super) fn repeat_changes(
         if !lacks {
             continue;
         }
-        if page.gsn().is_zero() && page.was_unreadable().is_some() {
-            if !matches!(op, PageOp::Image(_)) {
-                continue;
-            }
-            reach(Probe::PageRebuilt);
-        }
         let fits = match op {
             PageOp::Image(image) => page::image_of(image) == id,
             _ => op.fits(page),
@@ -62,10 +76,12 @@ pub(super) fn repeat_changes(
         page::set_gsn(&mut page.page_mut(), gsn);
         redone += 1;
     }
-    match page.was_unreadable() {
-        Some(defect) if page.gsn().is_zero() => Ok(Repeated::Unreadable(defect.clone())),
-        _ => Ok(Repeated::Redone(redone)),
-    }
+    Ok(if is_skipping { Repeated::Skipped } else { Repeated::Redone(redone) })
+}
+
+/// Returns the error of a page that can be read again after changes of it were skipped.
+pub(super) fn was_unreadable(page: PageId) -> PoolError {
+    broken(page, "it could not be read before, and changes of it were skipped")
 }
 
 /// Checks that a page that redo visits for the first time is consistent.
@@ -144,7 +160,7 @@ mod tests {
     fn pages(disk: &SimDisk, wanted: PageType) -> Vec<usize> {
         let bytes = disk.durable_bytes("data").unwrap();
         let pages = bytes.chunks_exact(PAGE_SIZE).enumerate();
-        pages.filter(|(_, bytes)| page::page_type(*bytes) == Some(wanted)).map(|(number, _)| number).collect()
+        pages.filter(|(_, bytes)| page::page_type(bytes) == Some(wanted)).map(|(number, _)| number).collect()
     }
 
     fn options(instant_recovery: bool, threads: usize) -> Options {
@@ -190,6 +206,39 @@ mod tests {
                 assert!(db.begin().get(&values, &[key]).unwrap().unwrap() == [key; 30_000]);
             }
             db.check().unwrap();
+            db.close().unwrap();
+        }
+    }
+
+    /// A page with changes in an early window and in the last one is not left for later without the
+    /// early ones, which would be lost if it could be read again.
+    #[test]
+    fn changes_that_were_skipped_are_not_forgotten() {
+        let disk = SimDisk::new(1);
+        let db = open(&disk).unwrap();
+        let table = db.create_table("t").unwrap();
+        db.run(|txn| (0..20_u8).try_for_each(|key| txn.put(&table, &[key], &[0; 100]))).unwrap();
+        db.checkpoint().unwrap();
+        let leaf = *pages(&disk, PageType::Leaf).last().unwrap();
+        db.run(|txn| txn.put(&table, &[7], &[1; 100])).unwrap();
+        let fill = db.create_table("fill").unwrap();
+        for key in 0..60_u8 {
+            db.run(|txn| txn.put(&fill, &[key % 2], &vec![key; 60_000])).unwrap();
+        }
+        db.run(|txn| txn.put(&table, &[8], &[2; 100])).unwrap();
+        disk.crash();
+        drop((table, fill, db));
+        for (instant, threads) in VARIANTS {
+            let disk = disk.crash_image(&CrashChoice::Nothing);
+            let flip = || disk.flip_bit("data", (leaf * PAGE_SIZE + 8000) as u64, 1);
+            flip();
+            let opened = Db::open_on(Arc::new(disk.clone()), options(instant, threads));
+            assert!(matches!(opened, Err(Error::Corrupt { .. })), "{instant}, {threads} threads: {opened:?}");
+            flip();
+            let db = Db::open_on(Arc::new(disk.clone()), options(instant, threads)).unwrap();
+            let table = db.open_table("t").unwrap();
+            let read = [7, 8].map(|key| db.begin().get(&table, &[key]).unwrap().unwrap()[0]);
+            assert_eq!(read, [1, 2], "{instant}, {threads} threads");
             db.close().unwrap();
         }
     }

@@ -166,3 +166,16 @@ fn deleting_everything_gives_the_pages_back() {
     assert_eq!(report.records, 0);
     assert!(report.pages <= 8, "{report:?} {empty}");
 }
+
+/// It was four gigabytes, those of all frames and buckets.
+#[test]
+fn what_is_printed_for_debugging_is_short() {
+    let (_home, db) = open();
+    let table = db.create_table("t").unwrap();
+    let mut txn = db.begin();
+    txn.put(&table, b"key", b"value").unwrap();
+    for printed in [format!("{db:?}"), format!("{txn:?}"), format!("{table:?}"), format!("{:?}", txn.scan(&table, ..))]
+    {
+        assert!(printed.len() < 4000, "{} bytes: {}", printed.len(), &printed[..500]);
+    }
+}

@@ -58,7 +58,7 @@ fn files_grow_without_zeros_for_large_writes() {
     let insert_durably = |log: &Log, numbers: Range<u64>, size| {
         let bytes = (numbers.end - numbers.start) * record_bytes(size);
         log.reserve(bytes).unwrap();
-        let inserted = numbers.map(|number| insert(log, number, size)).last().unwrap();
+        let inserted = numbers.fold(None, |_, number| Some(insert(log, number, size))).unwrap();
         log.unreserve(bytes);
         log.wait_hardened(inserted.gsn, None).unwrap();
     };
