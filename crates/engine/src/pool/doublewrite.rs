@@ -1,5 +1,5 @@
-//! The double-write area: a durable copy of what every page that is about to be overwritten will
-//! have instead.
+//! The double-write area: a durable copy of what pages that are about to be overwritten will have
+//! instead.
 //!
 //! The device writes each sector whole, but a page has many sectors. A power cut during a write in
 //! place can leave a mixture of the old and the new page. Neither checksum fits that mixture, and

@@ -142,8 +142,7 @@ pub(crate) trait PageWriter {
 
     /// Seals the pages of a batch and writes them. They are durable when the call returns, and each
     /// is whole in the store at any moment, or is made whole by the next opening or its redo. One
-    /// thread at
-    /// a time may call this; it has hardened the log past all the pages' changes.
+    /// thread at a time may call this; it has hardened the log past all the pages' changes.
     ///
     /// # Errors
     /// Those of the store. The contents of the store are then unknown.

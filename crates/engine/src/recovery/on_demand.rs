@@ -28,7 +28,7 @@ const BATCH: usize = 64;
 /// The state of a page that has not been redone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lacking {
-    /// The first record that it may lack.
+    /// The first record that it may lack and needs.
     pub(super) first: Gsn,
     /// What redo knows of the page.
     pub(super) visit: Visit,

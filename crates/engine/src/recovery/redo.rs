@@ -342,9 +342,14 @@ impl Redo {
                 continue;
             }
             let visit = visited.visit(page);
-            // Of a page that is still not replaced, the log could be recycled up to `first`.
-            if visit != Visit::AfterSkipped || changes.operations().any(|(_, op)| matches!(op, PageOp::Image(_))) {
-                left.push((page, Lacking { first: changes.first(), visit }));
+            let replaced = || changes.operations().find(|(_, op)| matches!(op, PageOp::Image(_)));
+            let first = match visit {
+                Visit::First | Visit::Again => Some(changes.first()),
+                // What comes before would be repeated without what was skipped.
+                Visit::AfterSkipped => replaced().map(|(gsn, _)| gsn),
+            };
+            if let Some(first) = first {
+                left.push((page, Lacking { first, visit }));
                 visited.skipped.remove(&page);
             }
         }

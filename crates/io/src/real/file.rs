@@ -99,10 +99,10 @@ impl RealFile {
         // Of a file that grows only the new part: some file systems look at each page of the range.
         // A file that is long enough may be a copy with holes.
         let from = if old < len { old } else { 0 };
-        let is_reserved = match sys::reserve(self.file.as_fd(), from..len) {
+        match sys::reserve(self.file.as_fd(), from..len) {
             Err(error) if !sys::is_unsupported(&error) => return Err(error),
-            reserved => reserved.is_ok(),
-        };
+            Ok(()) | Err(_) => {}
+        }
         let mut at = old.next_multiple_of(BLOCK_SIZE as u64);
         if at >= len {
             return Ok(());
@@ -114,8 +114,7 @@ impl RealFile {
             at += part.len() as u64;
             self.disk.counters.count_write(part.len());
         }
-        // Zeros that are only in the page cache may find no space later.
-        if is_reserved || self.is_direct { Ok(()) } else { sys::sync_data(self.file.as_fd()) }
+        Ok(())
     }
 }
 

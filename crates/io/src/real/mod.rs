@@ -2,8 +2,8 @@
 //!
 //! Single transfers are `pread` and `pwritev`, durable writes `pwritev2` with `RWF_DSYNC` (one
 //! device command on disks that can write through their cache); batches go through `io_uring` where
-//! the kernel has it. This module never uses memory mapping: its errors are signals, and the kernel
-//! determines its write-back order.
+//! the kernel has it, but for writes through the page cache. This module never uses memory mapping:
+//! its errors are signals, and the kernel determines its write-back order.
 //!
 //! Names are resolved relative to handles of the directory and its subdirectories that stay open
 //! ([`home`]): files that are put in their place are never touched.
