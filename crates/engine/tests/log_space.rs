@@ -42,6 +42,12 @@ fn write(db: &Db, table: &Table, first: u32, rows: u32) -> Result<Duration, Erro
     Ok(longest)
 }
 
+/// Runs a test with all of these at once: they mostly wait.
+fn beside_each_other<T: Send, const N: usize>(cases: [T; N], test: impl Fn(T) + Sync) {
+    let test = &test;
+    std::thread::scope(|scope| cases.into_iter().for_each(|case| drop(scope.spawn(move || test(case)))));
+}
+
 /// Runs writers, each with rows of its own, until `rounds` are over or `stop` is set; returns their
 /// errors.
 fn write_beside_each_other(
@@ -69,7 +75,7 @@ fn write_beside_each_other(
 /// kept little, and the space that had become free was not tried.
 #[test]
 fn writers_wait_for_no_more_of_a_slow_archive_than_they_need() {
-    for logs in [1, 3] {
+    beside_each_other([1, 3], |logs| {
         let archive = DelayDisk::new(Arc::new(SimDisk::new(2)), "", Duration::from_millis(30));
         let archive = Some(Archive::on(Arc::new(archive)));
         let db = Db::open_on(Arc::new(SimDisk::new(1)), Options { archive, ..options(logs) }).unwrap();
@@ -89,7 +95,7 @@ fn writers_wait_for_no_more_of_a_slow_archive_than_they_need() {
         assert!(most_behind >= 6, "{most_behind} of {} segments were left after a wait, {logs} logs", LIMIT / SEGMENT);
         assert_eq!(db.metrics().log.archive_failures, 0);
         db.close().unwrap();
-    }
+    });
 }
 
 /// There was one more attempt after a checkpoint, but other writers had taken the freed space
@@ -97,7 +103,7 @@ fn writers_wait_for_no_more_of_a_slow_archive_than_they_need() {
 #[test]
 fn writers_near_the_limit_wait_for_each_other() {
     // Rows of a transaction, which needs some 120 KiB, and some 10 KiB more for each row.
-    for (logs, writers, rows) in [(1, 6, 8), (1, 32, 1), (3, 16, 1)] {
+    beside_each_other([(1, 6, 8), (1, 32, 1), (3, 16, 1)], |(logs, writers, rows)| {
         let disk = DelayDisk::new(Arc::new(SimDisk::new(3)), "log", Duration::from_millis(1));
         let db = Db::open_on(Arc::new(disk), Options { commit: CommitMode::Sync, ..options(logs) }).unwrap();
         let table = db.create_table("rows").unwrap();
@@ -106,7 +112,7 @@ fn writers_near_the_limit_wait_for_each_other() {
         assert!(errors.is_empty(), "{writers} writers, {logs} logs: {} errors, the first: {}", errors.len(), errors[0]);
         assert!(db.metrics().log.end.get() > LIMIT, "the log was never full");
         db.close().unwrap();
-    }
+    });
 }
 
 /// A backup kept the log from the position where the previous backup had started, because the log
@@ -114,7 +120,7 @@ fn writers_near_the_limit_wait_for_each_other() {
 /// transaction.
 #[test]
 fn backups_in_a_row_refuse_no_writer() {
-    for logs in [1, 2] {
+    beside_each_other([1, 2], |logs| {
         // Enough space for a transaction that makes no progress for a while as others commit.
         let with = Options { log_max_bytes: 3 * LIMIT, commit: CommitMode::Sync, ..options(logs) };
         let disk = DelayDisk::new(Arc::new(SimDisk::new(4)), "log", Duration::from_millis(1));
@@ -135,7 +141,7 @@ fn backups_in_a_row_refuse_no_writer() {
         assert!(errors.is_empty(), "{logs} logs: {} errors, the first: {}", errors.len(), errors[0]);
         assert!(db.metrics().log.end.get() > 4 * LIMIT, "the log was hardly ever full");
         db.close().unwrap();
-    }
+    });
 }
 
 /// A transaction that does keep the log is named at once, with the log that it keeps, whether it is

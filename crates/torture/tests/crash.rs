@@ -11,7 +11,7 @@ use duramen_torture::workloads;
 use duramen_torture::world::LogEnd;
 
 fn sample(workload: &str) {
-    sample_with(workload, LogEnd::Files, Duration::from_millis(550)).assert_clean(5);
+    sample_with(workload, LogEnd::Files, Duration::from_millis(450)).assert_clean(5);
 }
 
 fn sample_with(workload: &str, log: LogEnd, time: Duration) -> Tally {
@@ -33,7 +33,7 @@ fn sample_in_memory(ends: &[LogEnd], of_each: usize, third: usize) {
         rng.shuffle(&mut drawn);
         drawn.truncate(if is_long() { ends.len() } else { of_each });
         for log in drawn {
-            all.add(sample_with(workload, log, Duration::from_millis(150)));
+            all.add(sample_with(workload, log, Duration::from_millis(120)));
         }
     }
     all.assert_clean(5);
