@@ -111,7 +111,7 @@ mod tests {
 
     use crate::page::{self, PageType};
     use crate::pool::FoundArea;
-    use crate::{Db, Error, Options};
+    use crate::{Db, Error, Options, Table};
 
     fn open(disk: &SimDisk) -> crate::Result<Db> {
         Db::open_on(Arc::new(disk.clone()), Options::small())
@@ -168,6 +168,22 @@ mod tests {
         Options { instant_recovery, recovery_threads: Some(threads), redo_memory_bytes, ..Options::small() }
     }
 
+    /// Logs more than two windows hold.
+    fn fill_windows(db: &Db) {
+        let table = db.create_table("fill").unwrap();
+        (0..60_u8).for_each(|key| db.run(|txn| txn.put(&table, &[key % 2], &vec![key; 60_000])).unwrap());
+    }
+
+    /// Returns a database with a leaf that has changed since the checkpoint, and the leaf's table.
+    fn with_a_changed_leaf(disk: &SimDisk) -> (Db, Table) {
+        let db = open(disk).unwrap();
+        let table = db.create_table("t").unwrap();
+        db.run(|txn| (0..20_u8).try_for_each(|key| txn.put(&table, &[key], &[0; 100]))).unwrap();
+        db.checkpoint().unwrap();
+        db.run(|txn| txn.put(&table, &[7], &[1; 100])).unwrap();
+        (db, table)
+    }
+
     const VARIANTS: [(bool, usize); 4] = [(false, 1), (false, 2), (true, 1), (true, 2)];
 
     /// A leaf that changed became a page of a large value, whose write was torn. It has no copy,
@@ -182,10 +198,7 @@ mod tests {
         let leaves = pages(&disk, PageType::Leaf);
         db.run(|txn| (0..2000_u32).step_by(7).try_for_each(|key| txn.put(&rows, &key.to_be_bytes(), &[1; 100])))
             .unwrap();
-        let fill = db.create_table("fill").unwrap();
-        for key in 0..60_u8 {
-            db.run(|txn| txn.put(&fill, &[key % 2], &vec![key; 60_000])).unwrap();
-        }
+        fill_windows(&db);
         drop(rows);
         db.drop_table("rows").unwrap();
         let values = db.create_table("values").unwrap();
@@ -195,7 +208,7 @@ mod tests {
         torn.retain(|page| leaves.contains(page));
         assert!(torn.len() > 10, "{} of {} leaves", torn.len(), leaves.len());
         disk.crash();
-        drop((fill, values, db));
+        drop((values, db));
         for (instant, threads) in VARIANTS {
             let disk = disk.crash_image(&CrashChoice::Everything);
             torn.iter().for_each(|page| disk.flip_bit("data", (page * PAGE_SIZE + 777) as u64, 1));
@@ -215,19 +228,12 @@ mod tests {
     #[test]
     fn changes_that_were_skipped_are_not_forgotten() {
         let disk = SimDisk::new(1);
-        let db = open(&disk).unwrap();
-        let table = db.create_table("t").unwrap();
-        db.run(|txn| (0..20_u8).try_for_each(|key| txn.put(&table, &[key], &[0; 100]))).unwrap();
-        db.checkpoint().unwrap();
+        let (db, table) = with_a_changed_leaf(&disk);
         let leaf = *pages(&disk, PageType::Leaf).last().unwrap();
-        db.run(|txn| txn.put(&table, &[7], &[1; 100])).unwrap();
-        let fill = db.create_table("fill").unwrap();
-        for key in 0..60_u8 {
-            db.run(|txn| txn.put(&fill, &[key % 2], &vec![key; 60_000])).unwrap();
-        }
+        fill_windows(&db);
         db.run(|txn| txn.put(&table, &[8], &[2; 100])).unwrap();
         disk.crash();
-        drop((table, fill, db));
+        drop((table, db));
         for (instant, threads) in VARIANTS {
             let disk = disk.crash_image(&CrashChoice::Nothing);
             let flip = || disk.flip_bit("data", (leaf * PAGE_SIZE + 8000) as u64, 1);
@@ -248,13 +254,8 @@ mod tests {
     #[test]
     fn a_torn_page_that_is_not_replaced_is_reported() {
         let disk = SimDisk::new(1);
-        let db = open(&disk).unwrap();
-        let table = db.create_table("t").unwrap();
-        db.run(|txn| (0..20_u8).try_for_each(|key| txn.put(&table, &[key], &[0; 100]))).unwrap();
-        db.checkpoint().unwrap();
-        db.run(|txn| txn.put(&table, &[7], &[1; 100])).unwrap();
+        drop(with_a_changed_leaf(&disk));
         disk.crash();
-        drop((table, db));
         for (instant, threads) in VARIANTS {
             let disk = disk.crash_image(&CrashChoice::Everything);
             for page in pages(&disk, PageType::Leaf) {
