@@ -133,7 +133,8 @@ impl Layout {
     pub(crate) fn encode(self, space: &mut [u8], fields: &Fields, lsn: Lsn, durable: Lsn) {
         let Fields { gsn, txn, page, prev, kind, flags, payload } = *fields;
         let kinds = u64::from(u16::from_le_bytes([kind, flags]));
-        let blocks = (lsn.get().saturating_sub(durable.get()) + (BLOCK_SIZE as u64 - 1)) / BLOCK_SIZE as u64;
+        let behind = lsn.get().saturating_sub(durable.get());
+        let blocks = (behind + (BLOCK_SIZE as u64 - 1)) >> BLOCK_SIZE.trailing_zeros();
         let (words, _) = space[..self.bytes()].as_chunks_mut::<8>();
         let first = if self == Self::Full {
             let tail = kinds | blocks.min(u64::from(u16::MAX)) << 16 | (payload as u64) << 32;
