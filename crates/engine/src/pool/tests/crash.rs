@@ -34,8 +34,8 @@ fn crash(seed: u64) -> Result<(), String> {
             2 => fixture.pool.clean(&fixture.pool.oldest_dirty(20)).map(drop),
             3..20 => {
                 let id = PageId::new(rng.random_range(1..=PAGES));
-                let counter = fixture.log.history.lock()[&id].len() as u64 - 1;
-                fixture.remake(id, counter).map(|gsn| anew.entry(id).or_default().push(gsn))
+                let counter = fixture.log.history.lock()[&id].len() as u64;
+                fixture.format(id, counter).map(|gsn| anew.entry(id).or_default().push(gsn))
             }
             _ => fixture.increment(PageId::new(rng.random_range(1..=PAGES))),
         };
@@ -229,8 +229,8 @@ fn only_pages_formatted_anew_need_no_copy() {
     // Whether it was in a frame, changed or not, and whether it is changed again before it is
     // written; but not if it was written since.
     fixture.increment(PageId::new(5)).unwrap();
-    for (raw, counter) in [(1, 1), (4, 1), (5, 2)] {
-        fixture.remake(PageId::new(raw), counter).unwrap();
+    for (raw, counter) in [(1, 2), (4, 2), (5, 3)] {
+        fixture.format(PageId::new(raw), counter).unwrap();
     }
     fixture.increment(PageId::new(4)).unwrap();
     fixture.increment(PageId::new(6)).unwrap();

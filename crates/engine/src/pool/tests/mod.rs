@@ -175,24 +175,18 @@ impl<D: Disk> Fixture<D> {
     }
 
     fn create(&self, id: PageId) -> Result<(), PoolError> {
-        let mut guard = self.pool.create(id)?;
-        guard.prepare();
-        let gsn = self.log.insert(id);
-        let mut page = guard.page_mut();
-        page::init_header(&mut page, PageType::Leaf, 0, id, TableId::new(1));
-        set_counter(&mut page, 0, gsn);
-        self.keep(&guard);
-        Ok(())
+        self.format(id, 0).map(drop)
     }
 
-    /// Formats a page anew, with one added to its counter, which is `counter`; returns the record.
-    fn remake(&self, id: PageId, counter: u64) -> Result<Gsn, PoolError> {
+    /// Formats a page anew, with this counter; returns the record.
+    fn format(&self, id: PageId, counter: u64) -> Result<Gsn, PoolError> {
         let mut guard = self.pool.create(id)?;
         guard.prepare();
         let gsn = self.log.insert(id);
         let mut page = guard.page_mut();
         page::init_header(&mut page, PageType::Leaf, 0, id, TableId::new(1));
-        set_counter(&mut page, counter + 1, gsn);
+        set_counter(&mut page, counter, gsn);
+        self.keep(&guard);
         Ok(gsn)
     }
 

@@ -8,6 +8,7 @@ use duramen_types::{BLOCK_SIZE, Gsn, PAGE_SIZE, PageId, TableId};
 
 use super::super::*;
 use crate::page::{self, DatabaseTag, Lines, PageMut, PageType};
+use crate::pool::batch::Copied;
 use crate::pool::{FoundArea, Versions};
 
 /// What a tier lies on; the domain of its memory, if it is in memory.
@@ -173,7 +174,7 @@ pub(super) fn try_write(tier: &TieredPages, pages: impl IntoIterator<Item = (u64
         page::init_header(&mut contents, PageType::Leaf, 0, PageId::new(page), TableId::ZERO);
         page::set_gsn(&mut contents, Gsn::new(gsn));
         // What has changed since the tier had the page says nothing about the data file.
-        batch.push_whole(PageId::new(page), &bytes);
+        batch.push(Copied { id: PageId::new(page), lines: Lines::NONE, anew: true, page: &bytes });
     }
     tier.write(&mut batch)
 }
