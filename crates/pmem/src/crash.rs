@@ -66,7 +66,7 @@ impl SimMemory {
     pub fn with_power(len: u64, domain: Domain, power: Option<Arc<dyn Power>>) -> Self {
         assert!(len.is_multiple_of(8), "memory is whole words");
         let sure = vec![0; usize::try_from(len / 8).expect("simulated memory fits into memory")];
-        Self::with_state(domain, power, State { sure, ..State::default() })
+        Self::with_state(domain, power, State::new(sure))
     }
 
     fn with_state(domain: Domain, power: Option<Arc<dyn Power>>, state: State) -> Self {
@@ -123,7 +123,7 @@ impl SimMemory {
     /// Returns the number of words for which a power cut at this moment can leave one of several
     /// values.
     pub fn unsure(&self) -> usize {
-        self.shared.state.lock().unsure.len()
+        self.shared.state.lock().unsure.iter().count()
     }
 
     /// Returns one of the images that a power cut can leave: a power cut at this moment, or the one
@@ -131,14 +131,14 @@ impl SimMemory {
     /// operations numbered from 0. It shares `power` with other devices, if given.
     pub fn crash_image(&self, survivors: Survivors, power: Option<Arc<dyn Power>>) -> Self {
         let sure = survivors.apply(&self.shared.state.lock());
-        Self::with_state(self.shared.domain, power, State { sure, ..State::default() })
+        Self::with_state(self.shared.domain, power, State::new(sure))
     }
 
     /// Returns the number of images that a power cut at this moment can leave, at most
     /// [`u64::MAX`].
     pub fn ways(&self) -> u64 {
         let state = self.shared.state.lock();
-        state.unsure.values().fold(1, |ways: u64, versions| ways.saturating_mul(versions.len() as u64 + 1))
+        state.unsure.iter().fold(1, |ways: u64, (_, versions)| ways.saturating_mul(versions.len() as u64 + 1))
     }
 
     pub(crate) fn finding(&self) -> Finding {
@@ -171,7 +171,7 @@ impl SimMemory {
             state.fences.push(number);
             let pending = std::mem::take(&mut state.pending);
             // Draining also completes flushes that the processors have begun.
-            pending.into_values().flatten().for_each(|(word, number)| state.make_sure(word, number));
+            pending.values().for_each(|pending| state.make_sure(pending));
         }
     }
 
@@ -208,7 +208,7 @@ impl Recorder {
         // Regions start as zeros.
         let sure = state.sure[..words].iter().enumerate().filter(|(_, value)| **value != 0);
         sure.for_each(|(word, value)| put(word * 8, *value));
-        for (word, versions) in state.unsure.range(..words) {
+        for (word, versions) in state.unsure.iter().take_while(|(word, _)| *word < words) {
             versions.last().into_iter().for_each(|version| put(word * 8, version.value));
         }
     }
@@ -224,19 +224,20 @@ impl Recorder {
         let thread = thread::id();
         // Where caches are durable, a fence is enough for what has been stored.
         let is_fenced = is_streamed || self.memory.shared.domain == Domain::DurableCache;
+        let mut pending = is_fenced.then(|| state.pending.entry(thread).or_default());
         write(&mut |at, value| {
             let (word, number) = (at / 8, state.versions);
             // The memory may be smaller than the pages that are mapped for it.
             assert!(word < state.sure.len(), "what is stored is within the memory");
-            if state.sure[word] == value && !state.unsure.contains_key(&word) {
+            if state.sure[word] == value && state.unsure.versions(word).is_empty() {
                 // Whatever a power cut keeps, the word has this value. Much of what is stored is
                 // zeros over zeros.
                 return;
             }
             state.versions += 1;
-            state.unsure.entry(word).or_default().push(Version { number, value, thread, is_streamed });
-            if is_fenced {
-                state.pending.entry(thread).or_default().push((word, number));
+            state.unsure.push(word, Version { number, value, thread, is_streamed });
+            if let Some(pending) = &mut pending {
+                pending.push((word, number));
             }
         });
     }
@@ -249,13 +250,13 @@ impl Recorder {
             return;
         }
         let thread = thread::id();
+        let pending = state.pending.entry(thread).or_default();
         lines(&mut |at| {
             let word = at / 8;
-            let mut stored = state.unsure.get(&word).into_iter().flatten();
+            let mut stored = state.unsure.versions(word).iter();
             // The streams of other threads are still in those threads' buffers, not in a cache.
             if let Some(last) = stored.rfind(|version| !version.is_streamed || version.thread == thread) {
-                let number = last.number;
-                state.pending.entry(thread).or_default().push((word, number));
+                pending.push((word, last.number));
             }
         });
     }
@@ -267,7 +268,7 @@ impl Recorder {
         if self.memory.begins(&mut state) && !state.is_off {
             state.fences.push(number);
             let pending = state.pending.remove(&thread::id()).unwrap_or_default();
-            pending.into_iter().for_each(|(word, number)| state.make_sure(word, number));
+            state.make_sure(&pending);
         }
     }
 

@@ -32,20 +32,20 @@ impl Survivors {
         match self {
             Self::Nothing => {}
             Self::Everything => {
-                state.unsure.iter().for_each(|(word, versions)| put(*word, versions, versions.len()));
+                state.unsure.iter().for_each(|(word, versions)| put(word, versions, versions.len()));
             }
             Self::Nth(mut rest) => {
-                for (word, versions) in &state.unsure {
+                for (word, versions) in state.unsure.iter() {
                     let values = versions.len() as u64 + 1;
-                    put(*word, versions, (rest % values) as usize);
+                    put(word, versions, (rest % values) as usize);
                     rest /= values;
                 }
             }
             Self::Random(seed) => {
                 let mut dice = Dice::new(seed);
                 let style = dice.style();
-                for (word, versions) in &state.unsure {
-                    put(*word, versions, dice.survivor(&style, *word, versions));
+                for (word, versions) in state.unsure.iter() {
+                    put(word, versions, dice.survivor(&style, word, versions));
                 }
             }
         }
