@@ -16,7 +16,7 @@ use duramen_torture::world::LogEnd;
 fn sample_anomalies(isolation: Isolation) {
     let seed = announced_seed(&format!("anomalies under {isolation}"));
     let budget = Budget::lasting(Duration::from_secs(40));
-    let setting = Setting { isolation, coverage: Coverage::Sample(50), log: LogEnd::Files };
+    let setting = Setting { isolation, coverage: Coverage::Sample(30), log: LogEnd::Files };
     let mut tally = Tally::default();
     for anomaly in anomalies::all() {
         if isolation == Isolation::Serializable || anomaly.under_read_committed {
@@ -40,7 +40,7 @@ fn anomalies_under_read_committed() {
 #[test]
 fn random_programs() {
     let seed = announced_seed("random programs");
-    let tally = anomalies::try_random(400, Setting::RANDOM, seed, &Budget::lasting(Duration::from_secs(20)));
+    let tally = anomalies::try_random(250, Setting::RANDOM, seed, &Budget::lasting(Duration::from_secs(20)));
     println!("random programs: {tally}");
     tally.assert_clean(50);
 }

@@ -7,6 +7,7 @@ use duramen::{
     RestoreTo, Timestamp,
 };
 use duramen_io::{CrashChoice, Disk, SimDisk};
+use duramen_test_support::is_long;
 
 use crate::archived::{Chance, Moment, World, arc, backup_under_load, check, check_rows, contents, restored};
 
@@ -208,7 +209,7 @@ fn restore_what_openings_left(interrupted: &mut u64, cut: &mut u64) {
         let before = whole.operations();
         let expected = contents(&Db::open_on(arc(&whole), options.clone()).unwrap(), "rows");
         let operations = whole.operations() - before;
-        for at in (0..operations).step_by(1 + operations as usize / 16) {
+        for at in (0..operations).step_by(1 + operations as usize / if is_long() { 16 } else { 8 }) {
             let image = crashed.image();
             image.crash_at(image.operations() + at);
             *interrupted += u64::from(Db::open_on(arc(&image), options.clone()).is_err());

@@ -81,7 +81,7 @@ fn too_many_open_files_pass() {
                 // the segment can be opened.
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
-                        std::thread::sleep(Duration::from_millis(100));
+                        std::thread::sleep(Duration::from_millis(40));
                         disk.clear_faults();
                     });
                     refused += run(&db, &mut model, round * 40);
@@ -93,8 +93,8 @@ fn too_many_open_files_pass() {
                 disk.clear_faults();
                 archive.clear_faults();
                 // The archiver tries again after a while.
-                let passed = (0..50).any(|attempt| {
-                    std::thread::sleep(Duration::from_millis(attempt.min(1) * 50));
+                let passed = (0..250).any(|attempt| {
+                    std::thread::sleep(Duration::from_millis(attempt.min(1) * 10));
                     run(&db, &mut model, round * 40 + 20) == 0
                 });
                 assert!(passed, "files can be opened again");

@@ -255,7 +255,13 @@ fn first_record_in(
         let len = files.read(start, &mut chunk)?;
         let next = (start + CHUNK_BYTES).min(to);
         while at < next {
-            let Some(header) = chunk[..len].get((at - start) as usize..).and_then(Header::at) else { return Ok(None) };
+            let Some(rest) = chunk[..len].get((at - start) as usize..) else { return Ok(None) };
+            if at.is_multiple_of(BLOCK) && rest.starts_with(&[0; BLOCK as usize]) {
+                // A header begins with a length. Most of what is behind the end is zeros.
+                at += BLOCK;
+                continue;
+            }
+            let Some(header) = Header::at(rest) else { return Ok(None) };
             if header.is_in_place(&files.identity, Lsn::new(at))
                 && header.length().is_some()
                 && let Some(record) = Scanner::one(Arc::clone(files), Lsn::new(at), None).next()?

@@ -97,5 +97,6 @@ fn files_grow_without_zeros_for_large_writes() {
         written
     });
     assert!(written[1] < written[0] - BYTES / 2, "{written:?}");
-    assert!(written[1] < BYTES * 5 / 4, "{written:?}");
+    // The first segment, and the next one in advance, may get zeros before the first large writes.
+    assert!(written[1] < BYTES * 3 / 2, "{written:?}");
 }
