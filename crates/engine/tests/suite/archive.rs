@@ -43,7 +43,7 @@ fn a_slow_archive_slows_writers_down_and_refuses_nobody() {
         let (disk, archive) = (SimDisk::new(1), SimDisk::with_pace(2, pace));
         let db = open(logs, &disk, &archive);
         let table = db.create_table("rows").unwrap();
-        write(&db, &table, 0..6000 * u32::from(logs)).unwrap();
+        write(&db, &table, 0..3000 * u32::from(logs)).unwrap();
         let log = db.metrics().log;
         assert!(log.segments_archived >= 10 && log.archive_failures == 0, "{log:?}");
         db.close().unwrap();

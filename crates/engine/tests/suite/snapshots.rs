@@ -370,7 +370,7 @@ fn every_snapshot_of_a_bank_has_the_same_sum() {
                 let begun = Instant::now();
                 let is_over = |time: Duration| match snapshots.load(Ordering::Relaxed) {
                     0..=2 => time > Duration::from_secs(30),
-                    _ => time > Duration::from_millis(if is_long() { 500 } else { 80 }),
+                    _ => time > Duration::from_millis(if is_long() { 500 } else { 40 }),
                 };
                 while !is_over(begun.elapsed()) {
                     let least = latest.load(Ordering::Acquire);
