@@ -116,7 +116,7 @@ fn every_call_of_a_child_is_refused() {
                 txn.put(&table, &[&b"kept"[..], key, &round.to_be_bytes()].concat(), b"").unwrap();
                 txn.commit_async()
             });
-            // A commit that another thread's flush has hardened may have its outcome already.
+            // The child may get the outcome of a commit that another thread has flushed by now.
             let known = commits.each_ref().map(Commit::is_done);
             // From now on, threads wait for transactions to run.
             let begun = db.run_async(|_| Ok(()));

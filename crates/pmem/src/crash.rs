@@ -227,7 +227,6 @@ impl Recorder {
         let mut pending = is_fenced.then(|| state.pending.entry(thread).or_default());
         write(&mut |at, value| {
             let (word, number) = (at / 8, state.versions);
-            // The memory may be smaller than the pages that are mapped for it.
             assert!(word < state.sure.len(), "what is stored is within the memory");
             if state.sure[word] == value && state.unsure.versions(word).is_empty() {
                 // Whatever a power cut keeps, the word has this value. Much of what is stored is

@@ -51,12 +51,12 @@ impl State {
     }
 }
 
-/// The values that words may have after a power cut beside the sure one.
+/// The values that words may have after a power cut besides the sure one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unsure {
-    /// The lines with such words.
+    /// For each line of the memory, the versions of its words; `None` if all of them are sure.
     lines: Vec<Option<Box<Line>>>,
-    /// The number of such lines.
+    /// The number of lines that are not `None`. Each of them has a version.
     used: usize,
 }
 
@@ -64,11 +64,9 @@ pub(crate) struct Unsure {
 type Line = [Vec<Version>; LINE_WORDS];
 
 impl Unsure {
-    /// Returns that of a memory of `words` words, all of them sure.
+    /// Returns the state of a memory of `words` words, all of them sure.
     fn new(words: usize) -> Self {
-        let mut lines = Vec::new();
-        lines.resize_with(words.div_ceil(LINE_WORDS), || None);
-        Self { lines, used: 0 }
+        Self { lines: vec![None; words.div_ceil(LINE_WORDS)], used: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -98,8 +96,8 @@ impl Unsure {
         words.filter(|(_, versions)| !versions.is_empty())
     }
 
-    /// Takes the versions of words of one line, each up to and including the one with this number;
-    /// the last of them becomes the `sure` one.
+    /// Takes `words` of one line, each with the number of a version. Drops the word's versions up
+    /// to that one; the last one dropped becomes the word's `sure` value.
     fn take_up_to(&mut self, words: &[(usize, u64)], sure: &mut [u64]) {
         let Some((first, _)) = words.first() else { return };
         let place = &mut self.lines[first / LINE_WORDS];

@@ -66,6 +66,30 @@ fn a_flush_takes_whole_lines_as_they_are() {
     assert_eq!(words.iter().map(|words| words[8]).collect::<BTreeSet<_>>(), BTreeSet::from([0, 3]), "of the next");
 }
 
+/// The memory ends within a line, and the words of two lines are streamed in turn.
+#[test]
+fn words_of_a_line_become_sure_each_by_itself() {
+    const LEN: u64 = 4096 + 8;
+    let memory = SimMemory::new(LEN, Domain::VolatileCache);
+    let options = RegionOptions { domain: Domain::VolatileCache, ..RegionOptions::new(4096) };
+    let region = Region::open(&Source::Simulated(memory.clone()), &options).unwrap();
+    for (at, value) in [(0, 1_u64), (64, 2), (8, 3), (4088, 4), (72, 5)] {
+        region.stream(at, &[&value.to_ne_bytes()]);
+    }
+    region.store_word(16, 6);
+    region.store_word(4080, 7);
+    assert_eq!((memory.unsure(), memory.ways()), (7, 1 << 7));
+    region.fence();
+    assert_eq!((memory.unsure(), memory.ways()), (2, 4));
+    let image = memory.crash_image(Survivors::Nothing, None);
+    assert_eq!(image.len(), LEN);
+    let words = |at: usize| image.shared.state.lock().sure[at / 8];
+    assert_eq!([0, 8, 16, 64, 72, 4080, 4088, 4096].map(words), [1, 3, 0, 2, 5, 0, 4, 0]);
+    region.persist(16, 8);
+    region.persist(4080, 8);
+    assert_eq!((memory.unsure(), memory.ways()), (0, 1));
+}
+
 #[test]
 fn streams_are_sure_after_their_own_threads_fence() {
     let (memory, region) = memory(Domain::VolatileCache);

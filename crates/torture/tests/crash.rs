@@ -23,8 +23,9 @@ fn sample_with(workload: &str, log: LogEnd, time: Duration) -> Tally {
     tally
 }
 
-/// Sweeps half of every third workload, drawn, so that the thirds run side by side, with some of
-/// `ends`, drawn for each; in the long suite all of them.
+/// Sweeps every third workload from number `third` on, so that the thirds run side by side: half of
+/// these, drawn, each with some of `ends`, drawn too. The long suite sweeps all of them with all
+/// ends.
 fn sample_in_memory(ends: &[LogEnd], of_each: usize, third: usize) {
     let mut rng = Rng::new(announced_seed("ends of the log"));
     let mut all = Tally::default();

@@ -248,7 +248,7 @@ fn only_commits_wait_for_others() {
     drop(table);
     db.close().unwrap();
     // The creation of the table is one commit that waits.
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     let options = Options { group_commit_time: Duration::from_secs(11), ..options };
     assert!(matches!(Db::open_on(Arc::new(SimDisk::new(1)), options), Err(Error::InvalidOption { .. })));
 }

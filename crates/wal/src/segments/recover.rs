@@ -241,7 +241,8 @@ pub(crate) fn has_record(files: &Arc<SegmentFiles>, from: u64) -> Result<bool> {
 }
 
 /// Returns the start of the first valid record in `[from, to)` that counts. The starts of records
-/// are unknown, so every multiple of 8 is tried; a record's GSN identifies it.
+/// are unknown, so every multiple of 8 is tried, except in blocks of zeros; a record's GSN
+/// identifies it.
 fn first_record_in(
     files: &Arc<SegmentFiles>,
     from: u64,
@@ -257,7 +258,8 @@ fn first_record_in(
         while at < next {
             let Some(rest) = chunk[..len].get((at - start) as usize..) else { return Ok(None) };
             if at.is_multiple_of(BLOCK) && rest.starts_with(&[0; BLOCK as usize]) {
-                // A header begins with a length. Most of what is behind the end is zeros.
+                // The first word of a header states a length, so it is not zero. Most of what is
+                // behind the end is zeros.
                 at += BLOCK;
                 continue;
             }

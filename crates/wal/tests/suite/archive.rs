@@ -302,7 +302,7 @@ fn power_cuts_at_every_operation_of_the_archive() {
 
 #[test]
 fn power_cuts_at_every_operation_of_the_log() {
-    let mut points = Stride::sampled("power cuts of an archived log", 3, 2).until(u64::MAX);
+    let mut points = Stride::sampled("power cuts of an archived log", 1, 6).until(u64::MAX);
     let last = points.find(|at| !choices(*at).all(|choice| crash(*at, false, &choice))).unwrap();
     assert!(last > 100, "{last} operations");
 }
