@@ -133,6 +133,7 @@ impl Layout {
     pub(crate) fn encode(self, space: &mut [u8], fields: &Fields, lsn: Lsn, durable: Lsn) {
         let Fields { gsn, txn, page, prev, kind, flags, payload } = *fields;
         let kinds = u64::from(u16::from_le_bytes([kind, flags]));
+        // Rounded up in fewer instructions than by `div_ceil`: the sum cannot overflow.
         let behind = lsn.get().saturating_sub(durable.get());
         let blocks = (behind + (BLOCK_SIZE as u64 - 1)) >> BLOCK_SIZE.trailing_zeros();
         let (words, _) = space[..self.bytes()].as_chunks_mut::<8>();
