@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duramen::inspect::{Answer, Question};
+use duramen::inspect::{Answer, Question, RemoteSnapshot};
 use duramen::pmem::{Domain, Source, Survive, Timing};
 use duramen::{
     Archive, BatchOptions, Db, HeapOptions, LogDevice, NvmOptions, Options, PcmBasicOptions, PcmOptions,
@@ -279,6 +279,12 @@ pub(crate) fn open_existing_with(dir: &Path, open: &OpenArgs, change: impl FnOnc
 pub(crate) fn ask(dir: &Path, question: &Question) -> Result<Option<Answer>> {
     require_database(dir)?;
     Ok(inspect::ask(dir, question)?)
+}
+
+/// Opens a snapshot in the process that has the database open, if there is one that answers.
+pub(crate) fn remote_snapshot(dir: &Path) -> Result<Option<RemoteSnapshot>> {
+    require_database(dir)?;
+    Ok(RemoteSnapshot::open(dir)?)
 }
 
 /// Returns the files of a closed database, for reading; no other process can open it while the

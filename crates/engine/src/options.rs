@@ -378,8 +378,9 @@ pub struct Options {
     /// Uses io_uring where the kernel has it (default yes).
     pub io_uring: bool,
     /// Answers other processes of the same user, and of the superuser, that ask about the database
-    /// while it is open ([`crate::inspect::ask`], `duramen stats`; default yes). This takes a
-    /// thread that waits at a local socket. A database that is not in a directory does not answer.
+    /// while it is open, or read a snapshot of it ([`crate::inspect::ask`],
+    /// [`crate::inspect::RemoteSnapshot`], `duramen stats`; default yes). This takes a thread that
+    /// waits at a local socket. A database that is not in a directory does not answer.
     pub answers_questions: bool,
 }
 

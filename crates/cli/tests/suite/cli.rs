@@ -257,21 +257,23 @@ fn a_second_opener_is_told() {
     assert!(running, "the first opener got to work");
     let dir = arg(&home.dir);
     let more = home.bench(&["--transactions", "1"]);
-    let commands = [&more[..], &["dump", dir], &["inspect", "log", dir], &["inspect", "checkpoint", dir]];
+    let copy = home.dir.join("copy");
+    let commands = [&more[..], &["backup", dir, arg(&copy)], &["inspect", "log", dir], &["inspect", "checkpoint", dir]];
     let second: Vec<Ran> = commands.iter().map(|args| duramen(args)).collect();
-    let (stats, check) = (duramen(&["stats", dir]), duramen(&["check", dir]));
+    let (stats, check, dump) = (duramen(&["stats", dir]), duramen(&["check", dir]), duramen(&["dump", dir]));
     let table = duramen(&["inspect", "table", dir, "tpcb_account", "--keys", "2"]);
     first.kill().unwrap();
     first.wait().unwrap();
     for ran in second {
         ran.exits_with(1).says(&["in use"]);
     }
-    // The first one answers these, but without snapshots it cannot check.
+    // The first one answers these, but has no snapshots.
     let stats = stats.exits_with(0);
     for word in ["process", "has the database open", "control", "tpcb_history", "log end", "commits"] {
         assert!(stats.stdout.contains(word), "no `{word}` in {stats:#?}");
     }
     check.exits_with(1).says(&["snapshots"]);
+    dump.exits_with(1).says(&["snapshots"]);
     let table = table.exits_with(0);
     for word in ["has the database open", "table `tpcb_account`", "400 records, 0 ghosts", "  100 bytes"] {
         assert!(table.stdout.contains(word), "no `{word}` in {table:#?}");

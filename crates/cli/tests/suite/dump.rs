@@ -102,3 +102,24 @@ fn a_compacted_database_dumps_the_same() {
         .says(&["no such directory"]);
     assert!(!root.path().join("new").exists());
 }
+
+/// The process that has the database open here is this one.
+#[test]
+fn an_open_database_is_dumped_through_a_snapshot() {
+    let root = tempfile::tempdir().unwrap();
+    let (dir, file) = (sample(root.path()), root.path().join("dump"));
+    let closed = dump(&dir, &file, &[]);
+    let options = Options { snapshots: true, ..Options::small() };
+    let db = Db::open(&dir, options).unwrap();
+    let table = db.open_table("a").unwrap();
+    let mut writing = db.begin();
+    writing.put(&table, b"not committed", b"").unwrap();
+    assert!(dump(&dir, &file, &[]) == closed);
+    assert!(dump(&dir, &file, &["b", "c"]).starts_with(b"duramen-dump 1\ntable b\ntable c\n #00000000"));
+    duramen(&["dump", arg(&dir), "d"]).exits_with(2).says(&["`d`", "a, b, c"]);
+    writing.commit().unwrap();
+    let open = dump(&dir, &file, &[]);
+    assert!(open != closed);
+    db.close().unwrap();
+    assert!(dump(&dir, &file, &[]) == open);
+}

@@ -11,7 +11,7 @@
 //! lack the latest change in a journal; recovery would bring it up to date.
 //!
 //! [`table()`] works on an open database. [`ask()`] asks another process about the database that it
-//! has open.
+//! has open, and [`RemoteSnapshot`] reads its records.
 
 mod batches;
 mod checkpoint;
@@ -23,7 +23,7 @@ mod pcm;
 mod table;
 mod text;
 
-pub use crate::api::answerer::{Answer, Question, ask};
+pub use crate::api::answerer::{Answer, Question, RemoteSnapshot, ask};
 
 pub use crate::check::{LevelReport, TableReport};
 pub use batches::{BatchReport, CarriedReport};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use duramen::inspect::{Answer, Question, ask};
+use duramen::inspect::{Answer, Question, RemoteSnapshot, ask};
 use duramen::{Db, Error, Options, inspect};
 use duramen_io::connect_locally;
 
@@ -162,4 +162,86 @@ fn an_asker_that_goes_away_harms_nothing() {
     let _asker = begin();
     db.close().unwrap();
     assert_eq!(Db::open(home.path(), small()).unwrap().metrics().recovery.redone, 0);
+}
+
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn records(snapshot: &mut RemoteSnapshot, table: &str) -> Result<Records, Error> {
+    snapshot.read(table)?;
+    let mut records = Vec::new();
+    while let Some((key, value)) = snapshot.next()? {
+        records.push((key.to_vec(), value.to_vec()));
+    }
+    Ok(records)
+}
+
+#[test]
+fn another_process_reads_a_snapshot_while_transactions_write() {
+    let home = tempfile::tempdir().unwrap();
+    assert!(RemoteSnapshot::open(home.path()).unwrap().is_none());
+    let db = Db::open(home.path(), Options { snapshots: true, ..small() }).unwrap();
+    let tables = ["films", "no\nrecords", "\u{fc}ber"].map(|name| db.create_table(name).unwrap());
+    db.run(|txn| (0..5_000_u32).try_for_each(|key| txn.put(&tables[0], &key.to_be_bytes(), &[1; 50]))).unwrap();
+    db.run(|txn| {
+        txn.put(&tables[2], b"", b"")?;
+        txn.put(&tables[2], b"large", &[2; 300_000])
+    })
+    .unwrap();
+    let open = || RemoteSnapshot::open(home.path()).unwrap().expect("the database is open");
+    let (mut one, mut other) = (open(), open());
+    assert_eq!(one.process(), std::process::id());
+    assert_eq!(one.list(), ["films", "no\nrecords", "\u{fc}ber"]);
+    db.run(|txn| (0..5_000_u32).try_for_each(|key| txn.put(&tables[0], &key.to_be_bytes(), b"later"))).unwrap();
+    // The one that stops in the middle of a table hinders neither the other nor a question.
+    one.read("films").unwrap();
+    assert_eq!(one.next().unwrap(), Some((&[0; 4][..], &[1; 50][..])));
+    let expected: Records = (0..5_000_u32).map(|key| (key.to_be_bytes().to_vec(), vec![1; 50])).collect();
+    assert!(records(&mut other, "films").unwrap() == expected);
+    assert!(stats(home.path()).is_some());
+    assert!(records(&mut one, "no\nrecords").unwrap().is_empty());
+    let large = [(b"large".to_vec(), vec![2; 300_000]), (Vec::new(), Vec::new())];
+    assert!(records(&mut one, "\u{fc}ber").unwrap().iter().rev().eq(&large));
+    assert_eq!(one.next().unwrap(), None);
+    assert!(records(&mut open(), "films").unwrap().iter().all(|(_, value)| value == b"later"));
+    assert!(matches!(one.read(""), Err(Error::BadTableName { .. })));
+    let unknown = records(&mut one, "cats").unwrap_err().to_string();
+    assert!(unknown.contains("`cats`"), "{unknown}");
+    db.close().unwrap();
+
+    let db = Db::open(home.path(), small()).unwrap();
+    let refused = RemoteSnapshot::open(home.path()).unwrap_err().to_string();
+    assert!(refused.contains("snapshots"), "{refused}");
+    db.close().unwrap();
+}
+
+/// More processes read than are served at once, and none of them takes what it is sent.
+#[test]
+fn readers_that_stop_do_not_keep_a_database_open() {
+    let home = tempfile::tempdir().unwrap();
+    for round in 0..4 {
+        let db = Db::open(home.path(), Options { snapshots: true, ..small() }).unwrap();
+        let table = db.table("t").unwrap();
+        db.run(|txn| (0..20_000_u32).try_for_each(|key| txn.put(&table, &key.to_be_bytes(), &[1; 50]))).unwrap();
+        let mut readers: Vec<_> = (0..8).map(|_| RemoteSnapshot::open(home.path()).unwrap().unwrap()).collect();
+        readers.iter_mut().for_each(|reader| reader.read("t").unwrap());
+        let path = home.path().to_owned();
+        let ninth = std::thread::spawn(move || RemoteSnapshot::open(&path));
+        std::thread::sleep(Duration::from_millis(20));
+        if round % 2 == 0 {
+            db.close().unwrap();
+        } else {
+            drop(db);
+        }
+        for mut reader in readers {
+            let broken_off = loop {
+                match reader.next() {
+                    Ok(Some(_)) => {}
+                    end => break end.is_err(),
+                }
+            };
+            assert!(broken_off, "a megabyte does not fit into a socket");
+        }
+        assert!(!matches!(ninth.join().unwrap(), Ok(Some(_))));
+        assert!(RemoteSnapshot::open(home.path()).unwrap().is_none());
+    }
 }
