@@ -46,6 +46,16 @@ fn an_open_database_tells_its_counters_until_it_is_closed() {
 }
 
 #[test]
+fn counters_are_told_while_the_tables_are_being_changed() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Db::open(home.path(), small()).unwrap();
+    let told = db.change_tables(|tables| tables.create("new").map(|_| stats(home.path()).unwrap())).unwrap();
+    assert!(told.text.starts_with("tables\t(being changed)\n") && told.text.contains("\ncommits\t"), "{told:?}");
+    assert!(stats(home.path()).unwrap().text.starts_with("tables\tnew\n"));
+    db.close().unwrap();
+}
+
+#[test]
 fn a_check_reads_a_snapshot_while_transactions_write() {
     let home = tempfile::tempdir().unwrap();
     let db = Db::open(home.path(), Options { snapshots: true, ..small() }).unwrap();

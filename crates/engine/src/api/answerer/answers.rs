@@ -44,9 +44,17 @@ fn begin_catalog(engine: &References<Engine>) -> Result<Txn> {
 }
 
 fn stats(engine: &References<Engine>) -> Result<String> {
-    let mut txn = begin_catalog(engine)?;
-    let mut text = format!("tables\t{}\n", table_list::names(&mut txn)?.join(", "));
-    txn.commit()?;
+    let tables = match begin_catalog(engine) {
+        Ok(mut txn) => {
+            let names = table_list::names(&mut txn)?;
+            txn.commit()?;
+            names.join(", ")
+        }
+        // A long change of the tables is no reason to withhold the counters.
+        Err(Error::LockTimeout { .. }) => "(being changed)".to_owned(),
+        Err(error) => return Err(error),
+    };
+    let mut text = format!("tables\t{tables}\n");
     for (name, value) in metrics::of(engine).named() {
         writeln!(text, "{name}\t{value}").expect("a string takes everything");
     }
