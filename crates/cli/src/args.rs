@@ -59,7 +59,8 @@ pub(crate) enum Command {
     /// Copy a closed database into a new one, packed: a data file never shrinks by itself
     #[command(after_help = EXIT_CODES)]
     Compact(CompactArgs),
-    /// Write the records of a database to standard output, as text that `load` reads
+    /// Write the records of a database to standard output, as text that `load` reads; those of an
+    /// open one through the process that has it open
     #[command(after_help = EXIT_CODES)]
     Dump(DumpArgs),
     /// Print a closed database's log, pages or last checkpoint, or the shape of a table

@@ -379,8 +379,10 @@ pub struct Options {
     pub io_uring: bool,
     /// Answers other processes of the same user, and of the superuser, that ask about the database
     /// while it is open, or read a snapshot of it ([`crate::inspect::ask`],
-    /// [`crate::inspect::RemoteSnapshot`], `duramen stats`; default yes). This takes a thread that
-    /// waits at a local socket. A database that is not in a directory does not answer.
+    /// [`crate::inspect::RemoteSnapshot`], `duramen stats`, `duramen dump`; default yes). This
+    /// takes a thread that waits at a local socket and, while it serves processes, a thread for
+    /// each, up to eight. A database that is not in a directory does not answer, nor does one that
+    /// is opened while a child lives that the process has forked with the database open before.
     pub answers_questions: bool,
 }
 

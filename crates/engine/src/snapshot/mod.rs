@@ -151,9 +151,7 @@ impl Snapshot {
     /// [`Error::NoSuchTable`], [`Error::BadTableName`], and those of [`Snapshot::get`] and of a
     /// transaction's read.
     pub fn open_table(&self, name: &str) -> Result<Table> {
-        catalog::check_name(name)?;
-        let found = self.table_tree(name)?;
-        let tree = found.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
+        let tree = self.find_tree(name)?;
         // A table that has been renamed since has handles with its new name.
         if let Some(table) = self.engine().tables.find(tree.table).filter(|table| table.name() == name) {
             return Ok(table);
@@ -166,6 +164,17 @@ impl Snapshot {
         let table = if now == Some(tree) { tables.intern(name, tree) } else { tables.of_dropped(name, tree) };
         txn.commit()?;
         Ok(table)
+    }
+
+    /// Finds a table, as [`Self::open_table`], but waits for nobody. The handle is for snapshots
+    /// alone.
+    pub(crate) fn open_for_reading(&self, name: &str) -> Result<Table> {
+        Ok(self.engine().tables.of_dropped(name, self.find_tree(name)?))
+    }
+
+    fn find_tree(&self, name: &str) -> Result<Tree> {
+        catalog::check_name(name)?;
+        self.table_tree(name)?.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })
     }
 
     /// Reads the value of `key`.

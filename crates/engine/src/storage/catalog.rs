@@ -156,7 +156,7 @@ impl Handles {
         self.tables.lock().iter().find(|handle| handle.id() == id).cloned()
     }
 
-    /// Returns a handle of a dropped table, for snapshots that still show it.
+    /// Returns a handle of a table that is dropped or may be, for snapshots that show it.
     pub(crate) fn of_dropped(&self, name: &str, tree: Tree) -> Table {
         let handle = Table::new(name, tree, &self.opening);
         handle.mark_dropped();

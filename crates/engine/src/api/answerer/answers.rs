@@ -102,7 +102,7 @@ fn check(engine: &References<Engine>, asker: &UnixStream) -> Result<(&'static st
     let snapshot = Snapshot::open(engine.take())?;
     let (names, mut records, mut problems) = (snapshot.list()?, 0_u64, String::new());
     for name in &names {
-        let table = snapshot.open_table(name)?;
+        let table = snapshot.open_for_reading(name)?;
         let mut cursor = snapshot.cursor(&table, ..);
         let read = loop {
             match cursor.next() {

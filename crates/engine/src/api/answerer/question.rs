@@ -1,7 +1,7 @@
 //! The questions, and the side that asks them.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -12,8 +12,11 @@ use super::SOCKET_TIMEOUT;
 use crate::error::{Error, Result};
 use crate::storage::catalog;
 
-/// Bytes of the longest line that asks, which has the name of a table in hexadecimal.
+/// Bytes of the longest line, which has the name of a table in hexadecimal.
 pub(super) const LONGEST: u64 = 2 * MAX_TABLE_NAME_LEN as u64 + 64;
+
+/// Bytes of the longest text, which has the keys of [`Question::MOST_KEYS`] records.
+const LONGEST_TEXT: u64 = 64 << 20;
 
 /// The line that greets a process which connects.
 pub(super) const GREETING: &str = "duramen 1";
@@ -111,7 +114,7 @@ impl Connection {
         connection.from.get_ref().set_read_timeout(Some(SOCKET_TIMEOUT)).map_err(|error| connection.failed(&error))?;
         match connection.read_line()?.as_str() {
             GREETING => {}
-            "" => return Err(connection.refused("has closed the database")),
+            "" => return Err(connection.failed(&ErrorKind::UnexpectedEof.into())),
             _ => return Err(connection.refused("has another version of this program")),
         }
         connection.from.get_ref().set_read_timeout(None).map_err(|error| connection.failed(&error))?;
@@ -126,7 +129,7 @@ impl Connection {
     /// Returns the next line, without its end.
     pub(super) fn read_line(&mut self) -> Result<String> {
         let mut line = String::new();
-        self.from.read_line(&mut line).map_err(|error| self.failed(&error))?;
+        (&mut self.from).take(LONGEST).read_line(&mut line).map_err(|error| self.failed(&error))?;
         line.truncate(line.trim_end().len());
         Ok(line)
     }
@@ -134,7 +137,7 @@ impl Connection {
     /// Returns all text that the other side still sends.
     pub(super) fn read_rest(&mut self) -> Result<String> {
         let mut text = String::new();
-        self.from.read_to_string(&mut text).map_err(|error| self.failed(&error))?;
+        (&mut self.from).take(LONGEST_TEXT).read_to_string(&mut text).map_err(|error| self.failed(&error))?;
         Ok(text)
     }
 
@@ -143,16 +146,25 @@ impl Connection {
     pub(super) fn unexpected(&mut self, outcome: &str) -> Error {
         match (outcome, self.read_rest()) {
             (FAILED, Ok(text)) => self.refused(&format!("answers: {}", text.trim_end())),
-            _ => self.refused("has not answered"),
+            ("", _) => self.failed(&ErrorKind::UnexpectedEof.into()),
+            _ => self.refused("has sent something else than an answer"),
         }
     }
 
     pub(super) fn failed(&self, error: &std::io::Error) -> Error {
-        self.refused(&format!("cannot be asked: {error}"))
+        self.refused(match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                "has the database open, but does not answer; other processes may be asking it"
+            }
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                "has broken off: it has closed the database, has ended, or can open no more files or threads"
+            }
+            _ => return self.refused(&format!("cannot be asked: {error}")),
+        })
     }
 
     pub(super) fn refused(&self, reason: &str) -> Error {
-        Error::Io { reason: format!("process {}, which has the database open, {reason}", self.process) }
+        Error::Io { reason: format!("process {} {reason}", self.process) }
     }
 }
 

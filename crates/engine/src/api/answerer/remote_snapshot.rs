@@ -4,20 +4,24 @@
 //! in hexadecimal and each on a line. Then it asks for tables, one after the other. A record comes
 //! as the length of its key, that of its value, and their bytes. Behind the last one there is
 //! [`END`] in place of a length, and a line that says how it went. Numbers are little-endian, of 32
-//! bits. The snapshot lasts until one side closes the connection. The process that shows it waits
-//! for the one that reads as long as that takes: as with any snapshot, only the memory is limited
-//! that it needs.
+//! bits. After an error, the connection ends behind the text of the error. Otherwise the snapshot
+//! lasts until one side closes the connection, or the one that reads has done nothing for
+//! [`LONGEST_PAUSE`].
+//!
+//! The process that shows a snapshot holds nothing that stops its own threads while it waits for
+//! the one that reads; but the versions and the space that the snapshot needs are kept.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use duramen_sync::References;
-use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use duramen_types::{MAX_KEY_LEN, MAX_VALUE_LEN, PageId};
 
-use super::question::{Connection, FAILED, FINE, LONGEST, hexadecimal, parse_name};
+use super::question::{Connection, DAMAGED, FAILED, FINE, LONGEST, hexadecimal, parse_name};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::storage::catalog;
 
@@ -33,14 +37,24 @@ const END: u32 = u32::MAX;
 /// Bytes that are sent at once.
 const SENT: usize = 64 << 10;
 
+/// How long the process that reads may pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// The most tables of a snapshot.
+const MOST_TABLES: u32 = 1 << 22;
+
 /// A snapshot of a database that another process has open: what [`crate::Snapshot`] is in that
-/// process. It lasts until it is dropped or the database is closed.
+/// process. It lasts until it is dropped, the database is closed, there is an error, or nothing has
+/// been read for ten minutes. It needs there what any snapshot needs: memory for the versions, and
+/// the space of what has been deleted since.
 #[derive(Debug)]
 pub struct RemoteSnapshot {
     connection: Connection,
     tables: Vec<String>,
     /// There may be more records of a table.
     is_reading: bool,
+    /// After an error there is nothing more to read.
+    failed: Option<Error>,
     key: Vec<u8>,
     value: Vec<u8>,
 }
@@ -73,8 +87,8 @@ impl RemoteSnapshot {
     /// ```
     ///
     /// # Errors
-    /// [`Io`](crate::Error::Io) if the system or the other process fails; the process's own error is in the
-    /// text.
+    /// [`Error::Io`] if the system or the other process fails, or if too many processes read
+    /// snapshots there; the process's own error is in the text.
     pub fn open(home: &Path) -> Result<Option<Self>> {
         let Some(mut connection) = Connection::open(home)? else { return Ok(None) };
         connection.ask(SNAPSHOT)?;
@@ -82,15 +96,19 @@ impl RemoteSnapshot {
         if outcome != FINE {
             return Err(connection.unexpected(&outcome));
         }
+        let strange = |connection: &Connection| connection.refused("has sent something else than a snapshot's tables");
         let count = connection.read_number()?;
+        if count > MOST_TABLES {
+            return Err(strange(&connection));
+        }
         let mut tables = Vec::new();
         for _ in 0..count {
             match parse_name(&connection.read_line()?) {
                 Some(name) if !name.is_empty() => tables.push(name),
-                _ => return Err(connection.refused("has sent something else than the names of tables")),
+                _ => return Err(strange(&connection)),
             }
         }
-        Ok(Some(Self { connection, tables, is_reading: false, key: Vec::new(), value: Vec::new() }))
+        Ok(Some(Self { connection, tables, is_reading: false, failed: None, key: Vec::new(), value: Vec::new() }))
     }
 
     /// Returns the number of the process that has the database open.
@@ -132,7 +150,8 @@ impl RemoteSnapshot {
         &self.tables
     }
 
-    /// Begins to read a table, whose records [`Self::next`] returns.
+    /// Begins to read a table, whose records [`Self::next`] returns. First receives what is left of
+    /// the table before.
     ///
     /// ```
     /// # fn main() -> duramen::Result<()> {
@@ -159,13 +178,16 @@ impl RemoteSnapshot {
     /// ```
     ///
     /// # Errors
-    /// [`BadTableName`](crate::Error::BadTableName), and as [`Self::open`].
+    /// [`Error::BadTableName`], [`Error::NoSuchTable`], and as [`Self::next`].
     pub fn read(&mut self, table: &str) -> Result<()> {
         catalog::check_name(table)?;
+        if !self.tables.iter().any(|name| name == table) {
+            return Err(Error::NoSuchTable { name: table.to_owned() });
+        }
         while self.next()?.is_some() {}
-        self.connection.ask(&format!("{READ}{}", hexadecimal(table.as_bytes())))?;
+        let asked = self.connection.ask(&format!("{READ}{}", hexadecimal(table.as_bytes())));
         self.is_reading = true;
-        Ok(())
+        self.note(asked)
     }
 
     /// Returns the next record of the table, in the order of the keys, or none at the end.
@@ -188,17 +210,30 @@ impl RemoteSnapshot {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// [`Error::Corrupt`] if that process has found damage, [`Error::Io`] if it has another error,
+    /// as after too many changes ([`Error::SnapshotTooOld`]), or if the connection breaks. Every
+    /// later call returns the same error.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend")]
     pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        let received = self.failed.clone().map_or_else(|| self.receive(), Err);
+        let is_record = self.note(received)?;
+        Ok(is_record.then_some((&self.key, &self.value)))
+    }
+
+    /// Receives a record; returns whether there was one.
+    fn receive(&mut self) -> Result<bool> {
         if !self.is_reading {
-            return Ok(None);
+            return Ok(false);
         }
         let key_len = self.connection.read_number()?;
         if key_len == END {
-            self.is_reading = false;
             let outcome = self.connection.read_line()?;
-            return if outcome == FINE { Ok(None) } else { Err(self.connection.unexpected(&outcome)) };
+            self.is_reading = false;
+            return match outcome.as_str() {
+                FINE => Ok(false),
+                DAMAGED => Err(self.connection.read_damage()?),
+                outcome => Err(self.connection.unexpected(outcome)),
+            };
         }
         let value_len = self.connection.read_number()?;
         if key_len as usize > MAX_KEY_LEN || value_len as usize > MAX_VALUE_LEN {
@@ -206,7 +241,15 @@ impl RemoteSnapshot {
         }
         self.connection.read_bytes(key_len, &mut self.key)?;
         self.connection.read_bytes(value_len, &mut self.value)?;
-        Ok(Some((&self.key, &self.value)))
+        Ok(true)
+    }
+
+    /// Notes whether a call has failed.
+    fn note<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+        }
+        result
     }
 }
 
@@ -220,7 +263,15 @@ impl Connection {
     fn read_bytes(&mut self, count: u32, to: &mut Vec<u8>) -> Result<()> {
         to.clear();
         let read = (&mut self.from).take(count.into()).read_to_end(to).map_err(|error| self.failed(&error))?;
-        if read == count as usize { Ok(()) } else { Err(self.refused("has closed the database")) }
+        if read == count as usize { Ok(()) } else { Err(self.failed(&io::ErrorKind::UnexpectedEof.into())) }
+    }
+
+    /// Reads what was found to be damaged.
+    fn read_damage(&mut self) -> Result<Error> {
+        let (file, place, reason) = (self.read_line()?, self.read_line()?, self.read_rest()?);
+        let (offset, page) = place.split_once(' ').unwrap_or_default();
+        let page = page.parse().ok().map(PageId::new);
+        Ok(Error::Corrupt { file, offset: offset.parse().unwrap_or_default(), page, reason })
     }
 }
 
@@ -237,8 +288,8 @@ pub(super) fn show(engine: &References<Engine>, mut from: BufReader<&UnixStream>
     to.write_all(&(tables.len() as u32).to_le_bytes())?;
     tables.iter().try_for_each(|table| writeln!(to, "{}", hexadecimal(table.as_bytes())))?;
     to.flush()?;
-    stream.set_read_timeout(None)?;
-    stream.set_write_timeout(None)?;
+    stream.set_read_timeout(Some(LONGEST_PAUSE))?;
+    stream.set_write_timeout(Some(LONGEST_PAUSE))?;
     loop {
         let mut line = String::new();
         from.by_ref().take(LONGEST).read_line(&mut line)?;
@@ -248,6 +299,10 @@ pub(super) fn show(engine: &References<Engine>, mut from: BufReader<&UnixStream>
         to.write_all(&END.to_le_bytes())?;
         match sent {
             Ok(()) => writeln!(to, "{FINE}")?,
+            Err(Error::Corrupt { file, offset, page, reason }) => {
+                let page = page.map_or_else(|| "-".to_owned(), |page| page.get().to_string());
+                return write!(to, "{DAMAGED}\n{file}\n{offset} {page}\n{reason}");
+            }
             Err(error) => return write!(to, "{FAILED}\n{error}"),
         }
         to.flush()?;
@@ -256,7 +311,7 @@ pub(super) fn show(engine: &References<Engine>, mut from: BufReader<&UnixStream>
 
 /// Sends the records of a table. The inner error is the engine's, the outer one the connection's.
 fn send(snapshot: &Snapshot, table: &str, to: &mut impl Write) -> io::Result<Result<()>> {
-    let table = match snapshot.open_table(table) {
+    let table = match snapshot.open_for_reading(table) {
         Ok(table) => table,
         Err(error) => return Ok(Err(error)),
     };
