@@ -60,13 +60,13 @@ impl Flusher {
     #[inline]
     pub(crate) fn inserted(&self, record: &mut [u8], lsn: Lsn) {
         if self.sealing == Sealing::AtInsertion {
-            self.seal(record, lsn);
+            self.seal(record, lsn, None);
         }
     }
 
     #[cold]
-    fn seal(&self, records: &mut [u8], from: Lsn) {
-        seal(records, &self.files.identity, from);
+    fn seal(&self, records: &mut [u8], from: Lsn, durable: Option<Lsn>) {
+        seal(records, &self.files.identity, from, durable);
     }
 
     /// Returns the number of flushes and of bytes written.
@@ -93,7 +93,7 @@ impl Flusher {
             // SAFETY: everything below `to` is released, so no thread fills it in any more; no
             // thread reuses it before it is durable; and only a flush reads the ring.
             let fresh = unsafe { ring.bytes_mut(from, (to.get() - from.get()) as usize) };
-            self.seal(fresh, from);
+            self.seal(fresh, from, Some(from));
         }
         Some((from, to))
     }
@@ -154,7 +154,8 @@ impl Flusher {
     }
 }
 
-/// Fills `record` in at `lsn` without a checksum; returns its bytes.
+/// Fills `record` in at `lsn` without a checksum; returns its bytes. It states that the log is
+/// durable up to `durable`, unless a flush will state that.
 ///
 /// # Safety
 /// As for [`crate::device::Device::fill`].
@@ -166,7 +167,7 @@ pub(crate) unsafe fn fill_unsealed<'r, const MAX_PAYLOAD: usize>(
     layout: Layout,
     record: &NewRecord<'_>,
     gsn: Gsn,
-    durable: Lsn,
+    durable: Option<Lsn>,
 ) -> &'r mut [u8] {
     // SAFETY: the space is the caller's. The flusher accesses nothing behind the released end.
     // There is room, so the bytes that lay here before are on the device.

@@ -153,7 +153,8 @@ impl Device {
         let hardened = if self.ring.is_some() { tail.space.hardened() } else { durable };
         let Some(ring) = self.ring.as_ref().filter(|ring| ring.streams) else {
             // SAFETY: the caller guarantees the contract; de-staging reads only what is released.
-            let space = unsafe { fill_unsealed::<MAX_RECORD_BYTES>(tail.ring, lsn, layout, record, gsn, hardened) };
+            let space =
+                unsafe { fill_unsealed::<MAX_RECORD_BYTES>(tail.ring, lsn, layout, record, gsn, Some(hardened)) };
             self.writer.inserted(space, lsn);
             self.ring.iter().for_each(|ring| ring.stored(lsn, space.len()));
             return;
@@ -162,7 +163,7 @@ impl Device {
         cost::read(record.payload.as_ptr(), record.payload.len());
         cost::work(checksum_instructions(bytes));
         let stream = |space: &mut [u8]| {
-            encode::<MAX_RECORD_BYTES>(space, layout, record, lsn, gsn, hardened);
+            encode::<MAX_RECORD_BYTES>(space, layout, record, lsn, gsn, Some(hardened));
             self.writer.inserted(space, lsn);
             let passive = self.passive.as_ref().expect("records are streamed where caches are volatile");
             let writing = passive.begin(gsn, self.log);

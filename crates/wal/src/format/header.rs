@@ -27,7 +27,7 @@
 //! are in the same log, which has at most [`MOST_LOG_BYTES`], and the previous one is at most this
 //! far behind the place where the log was opened.
 //!
-//! The backlog is how many blocks of the log were not durable yet when the record was filled in,
+//! The backlog is how many blocks of the log were not durable yet when the record was sealed,
 //! rounded up. A short header states it with four significant bits: fewer than 16 as they are, and
 //! `(8 + m) << e` as `8 * (e + 1) + m`. The highest number stands for "too many to state".
 
@@ -125,20 +125,18 @@ impl Layout {
     }
 
     /// Writes the header of a record at `lsn`, without its checksum, into `space`. The log is
-    /// durable up to `durable`.
+    /// durable up to `durable`, if that is to be stated now.
     ///
     /// # Panics
     /// If the layout is short and cannot state the distance from the previous record to `lsn`.
     #[inline(always)]
-    pub(crate) fn encode(self, space: &mut [u8], fields: &Fields, lsn: Lsn, durable: Lsn) {
+    pub(crate) fn encode(self, space: &mut [u8], fields: &Fields, lsn: Lsn, durable: Option<Lsn>) {
         let Fields { gsn, txn, page, prev, kind, flags, payload } = *fields;
         let kinds = u64::from(u16::from_le_bytes([kind, flags]));
-        // Rounded up in fewer instructions than by `div_ceil`: the sum cannot overflow.
-        let behind = lsn.get().saturating_sub(durable.get());
-        let blocks = (behind + (BLOCK_SIZE as u64 - 1)) >> BLOCK_SIZE.trailing_zeros();
         let (words, _) = space[..self.bytes()].as_chunks_mut::<8>();
         let first = if self == Self::Full {
-            let tail = kinds | blocks.min(u64::from(u16::MAX)) << 16 | (payload as u64) << 32;
+            let backlog = durable.map_or(u64::from(u16::MAX), |durable| backlog_in_full(lsn, durable));
+            let tail = kinds | backlog << 16 | (payload as u64) << 32;
             let numbers = [gsn.get(), txn.get(), prev.get(), page.get(), tail];
             for (word, number) in words[1..].iter_mut().zip(numbers) {
                 *word = number.to_le_bytes();
@@ -154,7 +152,8 @@ impl Layout {
                 );
             }
             words[1] = (page.get() | distance << 32).to_le_bytes();
-            words[2] = (txn.get() | kinds << TXN_BITS | coarse(blocks) << 56).to_le_bytes();
+            let backlog = durable.map_or(TOO_MANY, |durable| coarse(blocks_behind(lsn, durable)));
+            words[2] = (txn.get() | kinds << TXN_BITS | backlog << 56).to_le_bytes();
             if self == Self::ShortWithGsn {
                 words[3] = gsn.get().to_le_bytes();
             }
@@ -169,6 +168,32 @@ impl Layout {
 #[inline(always)]
 fn mark(lsn: Lsn) -> u32 {
     SHORT | ((lsn.get() >> 3 ^ lsn.get() >> 18) as u32) << 16
+}
+
+/// States in the header of a record at `lsn` that the log was durable up to `durable` before the
+/// record was. `words` are the record's.
+#[inline]
+pub(super) fn state_durable(words: &mut [[u8; 8]], lsn: Lsn, durable: Lsn) {
+    let [.., high] = words[0];
+    if u32::from(high) << 24 & SHORT != 0 {
+        words[2][7] = coarse(blocks_behind(lsn, durable)) as u8;
+    } else {
+        words[5][2..4].copy_from_slice(&(backlog_in_full(lsn, durable) as u16).to_le_bytes());
+    }
+}
+
+/// Returns the blocks from `durable` to `lsn`, begun ones included.
+#[inline(always)]
+fn blocks_behind(lsn: Lsn, durable: Lsn) -> u64 {
+    // Rounded up in fewer instructions than by `div_ceil`: the sum cannot overflow.
+    let behind = lsn.get().saturating_sub(durable.get());
+    (behind + (BLOCK_SIZE as u64 - 1)) >> BLOCK_SIZE.trailing_zeros()
+}
+
+/// Returns the backlog as a full header states it.
+#[inline(always)]
+fn backlog_in_full(lsn: Lsn, durable: Lsn) -> u64 {
+    blocks_behind(lsn, durable).min(u64::from(u16::MAX))
 }
 
 /// Returns a backlog of so many blocks as a short header states it: a floating-point number.
@@ -247,7 +272,7 @@ impl<'a> Header<'a> {
 }
 
 /// Decodes the header of the whole `record`, which is at `lsn` and passes its check. Also returns
-/// a position up to which the log was durable when the record was filled in, if it states one.
+/// a position up to which the log was durable when the record was sealed, if it states one.
 pub(super) fn decode(record: &[u8], identity: &Identity, lsn: Lsn) -> Option<(Layout, Fields, Option<Lsn>)> {
     let header = Header::at(record)?;
     let is_full = header.word() & SHORT == 0;

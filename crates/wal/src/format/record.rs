@@ -10,11 +10,12 @@
 //! derived from the identity of the database and the log. So a record is valid only where it was
 //! written: leftovers from an earlier use of a recycled segment, or from another log, are not.
 //!
-//! A header states the backlog: how much of the log was not durable yet when the record was filled
-//! in. It lets recovery tell a torn tail from damage. A flush starts only when the previous flush
-//! is durable, so a crash leaves holes in the last flush at most. If a valid record behind a hole
-//! states that the log was durable beyond the hole, something other than a crash has destroyed
-//! hardened records.
+//! A header states the backlog: how much of the log was not durable yet when the record was sealed.
+//! A flush that seals records states it, too, so that a thread does not compute it while it keeps
+//! others waiting for their space. The backlog lets recovery tell a torn tail from damage. A flush
+//! starts only when the previous flush is durable, so a crash leaves holes in the last flush at
+//! most. If a valid record behind a hole states that the log was durable beyond the hole, something
+//! other than a crash has destroyed hardened records.
 
 use duramen_sync::cost;
 use duramen_types::{
@@ -85,7 +86,7 @@ pub struct RecordRef<'a> {
     pub(crate) tails: &'a [u8],
     /// The boundary that a sync record states, or its GSN.
     pub(crate) boundary: Gsn,
-    /// A position up to which the log was durable when the record was filled in, if stated.
+    /// A position up to which the log was durable when the record was sealed, if stated.
     pub(crate) durable_before: Option<Lsn>,
 }
 
@@ -104,7 +105,8 @@ impl RecordRef<'_> {
 }
 
 /// Writes `record`, with at most `MAX_PAYLOAD`, into `space`, which is as long as the record and at
-/// `lsn` in a log that is durable up to `durable`. [`seal`] adds the checksum.
+/// `lsn` in a log that is durable up to `durable`. [`seal`] adds the checksum, and the position if
+/// it is not given.
 #[inline(always)]
 pub(crate) fn encode<const MAX_PAYLOAD: usize>(
     space: &mut [u8],
@@ -112,7 +114,7 @@ pub(crate) fn encode<const MAX_PAYLOAD: usize>(
     record: &NewRecord<'_>,
     lsn: Lsn,
     gsn: Gsn,
-    durable: Lsn,
+    durable: Option<Lsn>,
 ) {
     let payload = record.payload;
     assert_eq!(space.len(), layout.record_bytes(payload.len()), "the space fits the record");
@@ -169,11 +171,12 @@ pub(crate) const fn checksum_instructions(bytes: usize) -> u64 {
 }
 
 /// Seals whole records that follow each other from `from`: computes the checksum of each and writes
-/// it into the record.
+/// it into the record. Before that, each states that the log was durable up to `durable`, if that
+/// is given.
 ///
 /// # Panics
 /// If `records` does not contain whole records.
-pub(crate) fn seal(records: &mut [u8], identity: &Identity, from: Lsn) {
+pub(crate) fn seal(records: &mut [u8], identity: &Identity, from: Lsn, durable: Option<Lsn>) {
     let (mut records, mut lsn) = (records, from);
     let mut next = || {
         if records.is_empty() {
@@ -187,7 +190,11 @@ pub(crate) fn seal(records: &mut [u8], identity: &Identity, from: Lsn) {
         let start = lsn;
         lsn = start.advance(record.len() as u64);
         records = behind;
-        Some(Unsealed { lsn: start, words: record.as_chunks_mut().0 })
+        let words = record.as_chunks_mut().0;
+        if let Some(durable) = durable {
+            header::state_durable(words, start, durable);
+        }
+        Some(Unsealed { lsn: start, words })
     };
     loop {
         // Three at a time: see `crc32c_words_of_three`.

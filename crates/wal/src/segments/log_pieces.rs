@@ -338,7 +338,7 @@ impl LogPieces {
             let bytes = &mut buffer[..len];
             self.files.read(window, bytes)?;
             bytes[..sealed.len()].copy_from_slice(&sealed);
-            seal(&mut bytes[sealed.len()..(to - window) as usize], &identity, Lsn::new(at));
+            seal(&mut bytes[sealed.len()..(to - window) as usize], &identity, Lsn::new(at), None);
             bytes[(to - window) as usize..].fill(0);
             let whole = if is_last { window + len as u64 } else { to / BLOCK * BLOCK };
             for (from, behind) in made.pieces(window, whole) {

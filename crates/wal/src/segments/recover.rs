@@ -165,7 +165,7 @@ fn does_not_go_on(files: &SegmentFiles, lsn: Lsn, reason: &str) -> WalError {
 pub(crate) struct End {
     /// The first position without a valid record.
     pub(crate) end: Lsn,
-    /// From here on the log was not durable yet when the last record was filled in.
+    /// From here on the log was not durable yet when the last record was sealed.
     unsure: Lsn,
     /// The last flush reached at most this position.
     window: u64,

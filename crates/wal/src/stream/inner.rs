@@ -407,9 +407,9 @@ impl Fill for Small<'_> {
     #[inline(always)]
     fn fill(self, lsn: Lsn) {
         let Self { shared, record } = self;
-        let (gsn, durable) = (Gsn::new(lsn.get()), shared.space.durable());
+        let gsn = Gsn::new(lsn.get());
         // SAFETY: the insertion design has handed the space, which is free, to this thread alone.
-        unsafe { fill_unsealed::<SMALL_PAYLOAD>(&shared.ring, lsn, Layout::Short, &record, gsn, durable) };
+        unsafe { fill_unsealed::<SMALL_PAYLOAD>(&shared.ring, lsn, Layout::Short, &record, gsn, None) };
     }
 }
 
@@ -441,7 +441,7 @@ impl<C: FnOnce(Gsn, &mut [u8])> Fill for Any<'_, C> {
         // `durable_if_room` has found room.
         unsafe {
             if shared.unsealed {
-                fill_unsealed::<MAX_RECORD_BYTES>(&shared.ring, lsn, layout, &record, gsn.get(), durable);
+                fill_unsealed::<MAX_RECORD_BYTES>(&shared.ring, lsn, layout, &record, gsn.get(), None);
             } else {
                 shared.device.fill(shared.tail(), lsn, layout, &record, gsn.get(), durable);
             }

@@ -30,16 +30,16 @@ fn encoded(layout: Layout, identity: &Identity, payload: &[u8], lsn: Lsn) -> Vec
     let mut bytes = vec![0xAA; layout.record_bytes(payload.len())];
     let gsn = gsn_of(identity, lsn);
     if payload.len() <= SMALL_PAYLOAD {
-        encode::<SMALL_PAYLOAD>(&mut bytes, layout, &record, lsn, gsn, Lsn::new(4096));
+        encode::<SMALL_PAYLOAD>(&mut bytes, layout, &record, lsn, gsn, Some(Lsn::new(4096)));
     } else {
-        encode::<MAX_RECORD_BYTES>(&mut bytes, layout, &record, lsn, gsn, Lsn::new(4096));
+        encode::<MAX_RECORD_BYTES>(&mut bytes, layout, &record, lsn, gsn, Some(Lsn::new(4096)));
     }
     bytes
 }
 
 fn sealed(layout: Layout, identity: &Identity, payload: &[u8], lsn: Lsn) -> Vec<u8> {
     let mut bytes = encoded(layout, identity, payload, lsn);
-    seal(&mut bytes, identity, lsn);
+    seal(&mut bytes, identity, lsn, None);
     bytes
 }
 
@@ -58,7 +58,7 @@ fn records_of_every_size_are_sealed() {
             bytes.extend_from_slice(&record);
             lsn = lsn.advance(record.len() as u64);
         }
-        seal(&mut bytes, &identity, Lsn::new(8200));
+        seal(&mut bytes, &identity, Lsn::new(8200), None);
         for (&len, (start, lsn)) in sizes.iter().zip(starts) {
             let record = &bytes[start..start + layout.record_bytes(len)];
             assert_eq!(Header::at(record).and_then(|header| header.length()), Some(record.len()));
@@ -75,7 +75,7 @@ fn only_whole_records_are_sealed() {
     let (layout, identity) = layouts()[0];
     let mut bytes = encoded(layout, &identity, b"payload", Lsn::new(8200));
     bytes.resize(bytes.len() + 48, 0);
-    seal(&mut bytes, &identity, Lsn::new(8200));
+    seal(&mut bytes, &identity, Lsn::new(8200), None);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_record_that_names_another_place_is_not_intact() {
             Layout::Full => bytes[8..16].copy_from_slice(&8208_u64.to_le_bytes()),
             _ => bytes[6] ^= 2,
         }
-        seal(&mut bytes, identity, lsn);
+        seal(&mut bytes, identity, lsn, None);
         assert!(!is_intact(&bytes, identity, lsn), "{layout:?}");
     }
 }
@@ -175,14 +175,30 @@ fn short_headers_have_what_they_can_hold() {
 
 #[test]
 fn a_backlog_is_stated_or_rounded_up() {
-    let (layout, identity) = layouts()[0];
     let lsn = Lsn::new(1 << 50);
-    for blocks in [0, 1, 15, 16, 17, 33, 100, 1000, 40_000, 1 << 20, 15 << 24] {
-        let (_, fields, _) = header::decode(&sealed(layout, &identity, b"", lsn), &identity, lsn).unwrap();
-        let mut header = [0; LEAST_HEADER_BYTES];
-        layout.encode(&mut header, &fields, lsn, Lsn::new(lsn.get() - 4096 * blocks));
-        let (_, _, stated) = header::decode(&header, &identity, lsn).unwrap();
-        let stated = stated.map(|before| (lsn.get() - before.get()) / 4096).unwrap();
-        assert!((blocks..=blocks + blocks / 8).contains(&stated), "{blocks}: {stated}");
+    for (layout, identity) in layouts() {
+        let whole = sealed(layout, &identity, b"payload", lsn);
+        let (_, fields, _) = header::decode(&whole, &identity, lsn).unwrap();
+        for blocks in [0, 1, 15, 16, 17, 33, 100, 1000, 40_000, 1 << 20, 15 << 24] {
+            let durable = Some(Lsn::new(lsn.get() - 4096 * blocks));
+            // When the record is encoded or when it is sealed.
+            for [encoded, flushed] in [[durable, None], [None, durable]] {
+                let mut record = whole.clone();
+                layout.encode(&mut record, &fields, lsn, encoded);
+                seal(&mut record, &identity, lsn, flushed);
+                let RecordRef { durable_before, payload, .. } = decode(&record, &identity, lsn).unwrap();
+                assert_eq!(payload, b"payload");
+                if layout == Layout::Full && blocks >= 0xffff {
+                    assert_eq!(durable_before, None);
+                    continue;
+                }
+                let stated = durable_before.map(|before| (lsn.get() - before.get()) / 4096).unwrap();
+                assert!((blocks..=blocks + blocks / 8).contains(&stated), "{layout:?}, {blocks}: {stated}");
+            }
+        }
+        let mut record = whole.clone();
+        layout.encode(&mut record, &fields, lsn, None);
+        seal(&mut record, &identity, lsn, None);
+        assert_eq!(decode(&record, &identity, lsn).unwrap().durable_before, None);
     }
 }
