@@ -34,7 +34,7 @@ impl Default for GroupCommit {
     }
 }
 
-/// Which thread computes the checksums of records.
+/// Which thread computes the checksums of records, and states in them how far the log was durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sealing {
     /// The thread that flushes, just before the bytes go to the device. This shortens an insertion
