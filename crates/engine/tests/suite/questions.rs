@@ -78,21 +78,24 @@ fn a_check_reads_a_snapshot_while_transactions_write() {
 
 #[test]
 fn a_check_finds_a_damaged_page() {
-    let home = tempfile::tempdir().unwrap();
+    let root = tempfile::tempdir().unwrap();
+    // A longer path than any question.
+    let home = ["x", "y", "z"].iter().fold(root.path().to_owned(), |path, part| path.join(part.repeat(220)));
+    std::fs::create_dir_all(&home).unwrap();
     let options = Options { snapshots: true, ..small() };
-    let db = Db::open(home.path(), options.clone()).unwrap();
+    let db = Db::open(&home, options.clone()).unwrap();
     let table = db.create_table("t").unwrap();
     db.run(|txn| (0..5_000_u32).try_for_each(|key| txn.put(&table, &key.to_be_bytes(), &[7; 100]))).unwrap();
     db.close().unwrap();
-    let data = home.path().join("data");
+    let data = home.join("data");
     let mut bytes = std::fs::read(&data).unwrap();
     let leaf = (0..bytes.len() / 8192).rfind(|page| bytes[page * 8192 + 4096] == 7).unwrap();
     bytes[leaf * 8192 + 4096] = 8;
     std::fs::write(&data, bytes).unwrap();
-    let db = Db::open(home.path(), options).unwrap();
-    let answer = ask(home.path(), &Question::Check).unwrap().unwrap();
+    let db = Db::open(&home, options).unwrap();
+    let answer = ask(&home, &Question::Check).unwrap().unwrap();
     assert!(answer.is_damaged && answer.text.contains("problem: table `t`"), "{answer:?}");
-    let damage = records(&mut RemoteSnapshot::open(home.path()).unwrap().unwrap(), "t").unwrap_err();
+    let damage = records(&mut RemoteSnapshot::open(&home).unwrap().unwrap(), "t").unwrap_err();
     assert!(matches!(&damage, Error::Corrupt { file, page: Some(_), .. } if file.ends_with("/data")), "{damage:?}");
     drop(db);
 }

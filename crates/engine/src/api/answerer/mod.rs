@@ -54,7 +54,8 @@ struct Desk {
     served: Arc<Served>,
 }
 
-/// The processes that are served.
+/// The processes that are served. Apart from the desk: a thread that has just served the last one
+/// must not hold the socket's name.
 #[derive(Debug, Default)]
 struct Served {
     visitors: Mutex<Visitors>,

@@ -35,9 +35,9 @@ pub enum Question {
     /// To read all records through a snapshot, which compares the checksums of all pages that are
     /// not in memory: a text for people. It takes long if there are many.
     Check,
-    /// To measure a table: a [`TableReport`](crate::inspect::TableReport) for people, an empty line, and a
-    /// line for each of the first records, committed or not: the key in hexadecimal, a tab, and the
-    /// length of the value in bytes.
+    /// To measure a table: a [`TableReport`](crate::inspect::TableReport) for people, an empty
+    /// line, and a line for each of the first records, committed or not: the key in hexadecimal, a
+    /// tab, and the length of the value in bytes.
     Table {
         /// The name of the table.
         name: String,

@@ -268,10 +268,16 @@ impl Connection {
 
     /// Reads what was found to be damaged.
     fn read_damage(&mut self) -> Result<Error> {
-        let (file, place, reason) = (self.read_line()?, self.read_line()?, self.read_rest()?);
+        // The path of the file may be longer than a line that asks.
+        let (place, text) = (self.read_line()?, self.read_rest()?);
         let (offset, page) = place.split_once(' ').unwrap_or_default();
-        let page = page.parse().ok().map(PageId::new);
-        Ok(Error::Corrupt { file, offset: offset.parse().unwrap_or_default(), page, reason })
+        let (file, reason) = text.split_once('\n').unwrap_or_default();
+        Ok(Error::Corrupt {
+            file: file.to_owned(),
+            offset: offset.parse().unwrap_or_default(),
+            page: page.parse().ok().map(PageId::new),
+            reason: reason.to_owned(),
+        })
     }
 }
 
@@ -301,7 +307,7 @@ pub(super) fn show(engine: &References<Engine>, mut from: BufReader<&UnixStream>
             Ok(()) => writeln!(to, "{FINE}")?,
             Err(Error::Corrupt { file, offset, page, reason }) => {
                 let page = page.map_or_else(|| "-".to_owned(), |page| page.get().to_string());
-                return write!(to, "{DAMAGED}\n{file}\n{offset} {page}\n{reason}");
+                return write!(to, "{DAMAGED}\n{offset} {page}\n{file}\n{reason}");
             }
             Err(error) => return write!(to, "{FAILED}\n{error}"),
         }
