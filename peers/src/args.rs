@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use duramen_peers::engines::{CACHE_BYTES, Durability, Engine};
 use duramen_workloads::selection;
 
@@ -50,6 +50,9 @@ pub(crate) struct EverydayArgs {
     /// through the system's cache have that one as well.
     #[arg(long, default_value_t = CACHE_BYTES as u64 >> 20, value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
     pub(crate) cache_mb: u64,
+    /// Tasks, separated by commas; without it, all. The table is always loaded.
+    #[arg(long, value_delimiter = ',', value_enum)]
+    pub(crate) tasks: Vec<Task>,
     /// Directory for the databases, on the disk that is to be measured. They are removed at the
     /// end.
     #[arg(long, default_value = "peers-data")]
@@ -69,6 +72,27 @@ pub(crate) struct EverydayOneArgs {
     pub(crate) rows: u64,
     #[arg(long)]
     pub(crate) cache_mb: u64,
+    #[arg(long, value_delimiter = ',', value_enum)]
+    pub(crate) tasks: Vec<Task>,
+}
+
+/// A part of `everyday`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Task {
+    /// A new database.
+    Create,
+    /// Bulk loading.
+    Bulk,
+    /// Scans, ranges and single rows.
+    Read,
+    /// Batches of updates.
+    Update,
+    /// The deletion of a range.
+    Delete,
+    /// Large values.
+    Blobs,
+    /// Batches of updates with less memory than data.
+    Larger,
 }
 
 #[derive(Args, Debug)]

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use duramen_peers::engines::Engine;
 
@@ -58,11 +59,13 @@ pub(crate) fn compare(args: &EverydayArgs) -> Outcome<bool> {
 }
 
 fn child(engine: Engine, args: &EverydayArgs, home: &Path) -> Outcome<Vec<Figure>> {
+    let tasks = args.tasks.iter().filter_map(ValueEnum::to_possible_value);
     let output = Command::new(std::env::current_exe()?)
         .arg("everyday-one")
         .arg(home)
         .args(["--engine", engine.name()])
         .args(["--rows", &args.rows.to_string(), "--cache-mb", &args.cache_mb.to_string()])
+        .args(tasks.map(|task| format!("--tasks={}", task.get_name())))
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;
