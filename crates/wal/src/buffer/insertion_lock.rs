@@ -74,9 +74,17 @@ impl<T> InsertionLock<T> {
         !self.locked.held.load(Ordering::Relaxed) && self.take()
     }
 
-    /// Waits for the lock among any number of threads; pauses first if it has been `tried` already.
+    /// Returns whether it was the lock that made an attempt of this thread fail just now. The cache
+    /// line is still here, so this costs nothing and does not disturb the holder.
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) > 0 || self.locked.held.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the lock among any number of threads. A thread that has just `tried` to insert and
+    /// found the lock held pauses first.
     pub(crate) fn lock(&self, tried: bool) {
-        if tried || !self.try_lock() {
+        if tried && self.is_held() || !self.try_lock() {
             self.lock_with_pauses(Retry::among_many(), |_| self.try_lock());
         }
     }

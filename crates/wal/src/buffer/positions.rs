@@ -280,7 +280,8 @@ impl Space {
         unsafe { self.next.unlock() };
     }
 
-    /// Waits for the insertion lock. Pauses first if the lock has been `tried` already.
+    /// Waits for the insertion lock. A thread that has `tried` to insert and found the lock held
+    /// pauses first.
     pub(crate) fn lock(&self, tried: bool) -> InsertionGuard<'_> {
         self.next.lock(tried);
         self.guard()
@@ -292,9 +293,10 @@ impl Space {
         self.guard()
     }
 
-    /// Takes the insertion lock if it is free.
-    pub(crate) fn try_lock(&self) -> Option<InsertionGuard<'_>> {
-        self.next.try_lock().then(|| self.guard())
+    /// Takes the insertion lock if it is free, unless the thread has `tried` to insert and found it
+    /// held.
+    pub(crate) fn try_lock(&self, tried: bool) -> Option<InsertionGuard<'_>> {
+        (!(tried && self.next.is_held()) && self.next.try_lock()).then(|| self.guard())
     }
 
     /// Computes how far space behind `end` can be handed out without another check; returns whether

@@ -31,6 +31,8 @@
 //! rounded up. A short header states it with four significant bits: fewer than 16 as they are, and
 //! `(8 + m) << e` as `8 * (e + 1) + m`. The highest number stands for "too many to state".
 
+use std::hint::black_box;
+
 use duramen_types::{BLOCK_SIZE, Gsn, LogAddress, LogId, Lsn, PageId, TxnId};
 
 use super::identity::Identity;
@@ -170,15 +172,41 @@ fn mark(lsn: Lsn) -> u32 {
     SHORT | ((lsn.get() >> 3 ^ lsn.get() >> 18) as u32) << 16
 }
 
-/// States in the header of a record at `lsn` that the log was durable up to `durable` before the
-/// record was. `words` are the record's.
-#[inline]
-pub(super) fn state_durable(words: &mut [[u8; 8]], lsn: Lsn, durable: Lsn) {
-    let [.., high] = words[0];
-    if u32::from(high) << 24 & SHORT != 0 {
-        words[2][7] = coarse(blocks_behind(lsn, durable)) as u8;
-    } else {
-        words[5][2..4].copy_from_slice(&(backlog_in_full(lsn, durable) as u16).to_le_bytes());
+/// States in headers of records that follow each other that the log was durable up to a position
+/// before they were. Each record pays for this, so the number is computed once for each block.
+pub(super) struct Backlog {
+    durable: Lsn,
+    /// What records that begin in the block before `until`, or there, state in full and short
+    /// headers.
+    full: u16,
+    short: u8,
+    until: Lsn,
+}
+
+impl Backlog {
+    /// Starts before the first record at `durable` or behind it.
+    pub(super) fn behind(durable: Lsn) -> Self {
+        Self { durable, full: 0, short: 0, until: durable }
+    }
+
+    /// States the backlog of the record at `lsn`. `words` are the record's.
+    #[inline]
+    pub(super) fn state(&mut self, words: &mut [[u8; 8]], lsn: Lsn) {
+        if lsn > self.until {
+            let blocks = blocks_behind(lsn, self.durable);
+            self.full = backlog_in_full(lsn, self.durable) as u16;
+            self.short = coarse(blocks) as u8;
+            self.until = self.durable.advance(blocks * BLOCK_SIZE as u64);
+        }
+        let [.., high] = words[0];
+        if u32::from(high) << 24 & SHORT != 0 {
+            let word = u64::from_le_bytes(words[2]) & !(0xff << 56) | u64::from(self.short) << 56;
+            // The checksum soon reads the word, and a read waits for a write to a part of it. The
+            // compiler must not make such a write of this.
+            words[2] = black_box(word).to_le_bytes();
+        } else {
+            words[5][2..4].copy_from_slice(&self.full.to_le_bytes());
+        }
     }
 }
 
@@ -248,7 +276,7 @@ impl<'a> Header<'a> {
     pub(crate) fn length(&self) -> Option<usize> {
         let word = self.word();
         if word & SHORT != 0 {
-            let length = (word as usize & 0xffff).next_multiple_of(8);
+            let length = ((word & 0xffff) as usize + 7) & !7;
             return (length >= LEAST_HEADER_BYTES).then_some(length);
         }
         let length = word as usize;

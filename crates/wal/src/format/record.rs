@@ -22,7 +22,7 @@ use duramen_types::{
     Block, Gsn, LogAddress, LogId, Lsn, PageId, TxnId, crc32c_append, crc32c_words, crc32c_words_of_three, planted,
 };
 
-use super::header::{self, Fields, Header, Layout};
+use super::header::{self, Backlog, Fields, Header, Layout};
 use super::identity::Identity;
 
 /// Payloads up to this size are copied inline; a call would take longer than the copy.
@@ -147,7 +147,8 @@ fn copy_small(to: &mut [u8], from: &[u8]) {
     assert!(to.len() == from.len() && from.len() <= SMALL_PAYLOAD, "what is copied fits");
     match from.len() {
         65..=80 => ends::<64, 16>(to, from),
-        81..=128 => ends::<64, 64>(to, from),
+        81..=96 => ends::<64, 32>(to, from),
+        97..=128 => ends::<64, 64>(to, from),
         33..=64 => ends::<32, 32>(to, from),
         16..=32 => ends::<16, 16>(to, from),
         8..=15 => ends::<8, 8>(to, from),
@@ -177,59 +178,51 @@ pub(crate) const fn checksum_instructions(bytes: usize) -> u64 {
 /// # Panics
 /// If `records` does not contain whole records.
 pub(crate) fn seal(records: &mut [u8], identity: &Identity, from: Lsn, durable: Option<Lsn>) {
-    let (mut records, mut lsn) = (records, from);
-    let mut next = || {
-        if records.is_empty() {
-            return None;
-        }
-        let rest = std::mem::take(&mut records);
-        let length = Header::at(rest).and_then(|header| header.length()).filter(|length| *length <= rest.len());
-        let (record, behind) = rest.split_at_mut(length.expect("what is released is records"));
-        cost::read(record.as_ptr(), record.len());
-        cost::work(checksum_instructions(record.len()));
-        let start = lsn;
-        lsn = start.advance(record.len() as u64);
-        records = behind;
-        let words = record.as_chunks_mut().0;
-        if let Some(durable) = durable {
-            header::state_durable(words, start, durable);
-        }
-        Some(Unsealed { lsn: start, words })
-    };
-    loop {
-        // Three at a time: see `crc32c_words_of_three`.
-        match [next(), next(), next()] {
-            [Some(mut a), Some(mut b), Some(mut c)] => {
-                let crcs = crc32c_words_of_three([&a, &b, &c].map(|record| record.block(identity)));
-                [&mut a, &mut b, &mut c].into_iter().zip(crcs).for_each(|(record, crc)| record.put(crc));
-            }
-            last => {
-                for mut record in last.into_iter().flatten() {
-                    record.put(crc32c_words(record.block(identity)));
+    let (words, behind) = records.as_chunks_mut::<8>();
+    assert!(behind.is_empty(), "what is released is records");
+    let lsn = |at: usize| from.advance(8 * at as u64);
+    let (mut at, mut backlog) = (0, durable.map(Backlog::behind));
+    while at < words.len() {
+        // Three at a time: see `crc32c_words_of_three`. The last ones may be missing.
+        let mut bounds = [at; 4];
+        for i in 0..3 {
+            let rest = words[at..].as_flattened();
+            if !rest.is_empty() {
+                let length = Header::at(rest).and_then(|header| header.length()).filter(|length| *length <= rest.len());
+                let length = length.expect("what is released is records");
+                cost::read(rest.as_ptr(), length);
+                cost::work(checksum_instructions(length));
+                if let Some(backlog) = &mut backlog {
+                    backlog.state(&mut words[at..], lsn(at));
                 }
-                return;
+                at += length / 8;
+            }
+            bounds[i + 1] = at;
+        }
+        let block = |at, end| unsealed(&words[at..end], lsn(at), identity);
+        let [a, b, c, end] = bounds;
+        if c < end {
+            let crcs = crc32c_words_of_three([block(a, b), block(b, c), block(c, end)]);
+            [a, b, c].into_iter().zip(crcs).for_each(|(at, crc)| put_checksum(&mut words[at], crc));
+        } else {
+            for (at, end) in [(a, b), (b, c)].into_iter().filter(|(at, end)| at < end) {
+                let crc = crc32c_words(unsealed(&words[at..end], lsn(at), identity));
+                put_checksum(&mut words[at], crc);
             }
         }
     }
 }
 
-/// A record that has not been sealed yet.
-struct Unsealed<'a> {
-    lsn: Lsn,
-    words: &'a mut [[u8; 8]],
+/// Returns what the checksum of a record at `lsn` covers. `words` are the record's.
+#[inline]
+fn unsealed<'a>(words: &'a [[u8; 8]], lsn: Lsn, identity: &Identity) -> Block<'a> {
+    let [_, _, _, _, half @ ..] = words[0];
+    (identity.seed_at(lsn), u32::from_le_bytes(half), &words[1..])
 }
 
-impl Unsealed<'_> {
-    #[inline]
-    fn block(&self, identity: &Identity) -> Block<'_> {
-        let [_, _, _, _, half @ ..] = self.words[0];
-        (identity.seed_at(self.lsn), u32::from_le_bytes(half), &self.words[1..])
-    }
-
-    #[inline]
-    fn put(&mut self, crc: u32) {
-        self.words[0][..4].copy_from_slice(&crc.to_le_bytes());
-    }
+#[inline]
+fn put_checksum(first: &mut [u8; 8], crc: u32) {
+    first[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Returns whether `bytes`, as many as [`Header::length`] states, are the record written at `lsn`.

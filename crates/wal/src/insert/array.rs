@@ -99,12 +99,12 @@ impl ConsolidationArray {
     }
 
     /// Takes the insertion lock for a thread that inserts alone: its record is too large for a
-    /// group, or the lock is free, which is not worth checking if it has been `tried`.
+    /// group, or the lock is free. `tried` is as for [`super::Insertion::insert`].
     pub(super) fn lock_alone<'a>(&self, space: &'a Space, bytes: u64, tried: bool) -> Option<InsertionGuard<'a>> {
         if bytes > self.max_group {
             return Some(space.lock(tried));
         }
-        if tried { None } else { space.try_lock() }
+        space.try_lock(tried)
     }
 
     /// Acquires `bytes` as part of a group. `acquired` receives the held lock and the slot's index

@@ -45,7 +45,7 @@ pub(crate) trait Insertion {
 
     /// Acquires `bytes` in `space`, has them filled in, and releases them, or leaves the release to
     /// another thread that needs no further help. `tried` states that [`Insertion::try_insert`] has
-    /// just failed, mostly because of other threads, so trying the lock again at once is pointless.
+    /// just failed: if another thread has the lock, trying it again at once is pointless.
     fn insert(&self, space: &Space, bytes: u64, tried: bool, fill: impl Fill) -> Lsn;
 
     /// Brings `released` up to date, in a design that leaves this to the threads that need it.

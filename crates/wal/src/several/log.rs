@@ -30,7 +30,7 @@ use duramen_io::Disk;
 use duramen_pmem::Source;
 use duramen_sync::atomic::Ordering;
 use duramen_sync::{Arc, References};
-use duramen_types::{Gsn, LogAddress, LogId, Lsn, planted};
+use duramen_types::{Gsn, LogAddress, LogId, Lsn, PageId, TxnId, planted};
 
 use crate::address::{FIRST_LSN, Inserted};
 use crate::buffer::epochs::EpochEnd;
@@ -167,8 +167,29 @@ impl Log {
     pub fn insert(&self, log: LogId, record: NewRecord<'_>) -> Inserted {
         match &*self.streams {
             [only] => only.shared.insert(record),
-            _ => self.log_set.insert(log, record, None),
+            _ => {
+                let NewRecord { kind, flags, txn, page, prev, after, payload } = record;
+                self.insert_into_several(log, [kind, flags], txn, page, prev, after, payload)
+            }
         }
+    }
+
+    /// Inserts a record into one of several logs. The caller passes the fields in registers, so
+    /// that it need not write them to memory, with one log either: see
+    /// `StreamInner::try_insert_small`.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "a structure would be in memory")]
+    fn insert_into_several(
+        &self,
+        log: LogId,
+        [kind, flags]: [u8; 2],
+        txn: TxnId,
+        page: PageId,
+        prev: LogAddress,
+        after: Gsn,
+        payload: &[u8],
+    ) -> Inserted {
+        self.log_set.insert(log, NewRecord { kind, flags, txn, page, prev, after, payload }, None)
     }
 
     /// Inserts a sync record, as [`Log::insert`] does: every later record, in any log, has a GSN

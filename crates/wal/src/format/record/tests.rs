@@ -202,3 +202,29 @@ fn a_backlog_is_stated_or_rounded_up() {
         assert_eq!(decode(&record, &identity, lsn).unwrap().durable_before, None);
     }
 }
+
+#[test]
+fn each_record_of_a_flush_states_its_own_backlog() {
+    let payload = vec![7; 9000];
+    for (layout, identity) in layouts() {
+        let (mut flush, mut starts, mut lsn) = (Vec::new(), Vec::new(), Lsn::new(8200));
+        for len in (0..600).map(|i| [100, 0, 24, 9000, 3000][i % 5]) {
+            starts.push((flush.len(), lsn));
+            let record = encoded(if len == 24 { Layout::Full } else { layout }, &identity, &payload[..len], lsn);
+            flush.extend_from_slice(&record);
+            lsn = lsn.advance(record.len() as u64);
+        }
+        // The log is durable up to the flush, or further back.
+        for durable in [8200, 8199, 4096, 8].map(Lsn::new) {
+            let (mut together, mut alone) = (flush.clone(), flush.clone());
+            seal(&mut together, &identity, Lsn::new(8200), Some(durable));
+            for (i, &(start, lsn)) in starts.iter().enumerate() {
+                let end = starts.get(i + 1).map_or(flush.len(), |next| next.0);
+                seal(&mut alone[start..end], &identity, lsn, Some(durable));
+                let before = decode(&alone[start..end], &identity, lsn).unwrap().durable_before;
+                assert!(before.is_none_or(|before| before <= durable), "record {i}");
+            }
+            assert!(together == alone, "{layout:?}, durable up to {durable}");
+        }
+    }
+}
