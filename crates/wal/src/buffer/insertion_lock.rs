@@ -74,15 +74,15 @@ impl<T> InsertionLock<T> {
         !self.locked.held.load(Ordering::Relaxed) && self.take()
     }
 
-    /// Returns whether it was the lock that made an attempt of this thread fail just now. The cache
-    /// line is still here, so this costs nothing and does not disturb the holder.
+    /// Returns whether another thread holds the lock or is a priority waiter. For a thread that has
+    /// just tried to lock it: the cache line is mostly still here.
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.wanted.load(Ordering::Relaxed) > 0 || self.locked.held.load(Ordering::Relaxed)
     }
 
-    /// Waits for the lock among any number of threads. A thread that has just `tried` to insert and
-    /// found the lock held pauses first.
+    /// Waits for the lock among any number of threads. A thread that has just `tried` in vain to
+    /// insert pauses first if the lock is held; otherwise it was probably a check that was due.
     pub(crate) fn lock(&self, tried: bool) {
         if tried && self.is_held() || !self.try_lock() {
             self.lock_with_pauses(Retry::among_many(), |_| self.try_lock());

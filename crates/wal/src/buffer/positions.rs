@@ -280,8 +280,8 @@ impl Space {
         unsafe { self.next.unlock() };
     }
 
-    /// Waits for the insertion lock. A thread that has `tried` to insert and found the lock held
-    /// pauses first.
+    /// Waits for the insertion lock. A thread that has just `tried` in vain to insert pauses first
+    /// if the lock is held.
     pub(crate) fn lock(&self, tried: bool) -> InsertionGuard<'_> {
         self.next.lock(tried);
         self.guard()
@@ -293,8 +293,8 @@ impl Space {
         self.guard()
     }
 
-    /// Takes the insertion lock if it is free, unless the thread has `tried` to insert and found it
-    /// held.
+    /// Takes the insertion lock if it is free. A thread that has just `tried` in vain to insert
+    /// first reads whether the lock is held, which disturbs the holder less.
     pub(crate) fn try_lock(&self, tried: bool) -> Option<InsertionGuard<'_>> {
         (!(tried && self.next.is_held()) && self.next.try_lock()).then(|| self.guard())
     }

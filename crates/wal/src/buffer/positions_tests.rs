@@ -43,10 +43,12 @@ mod native {
     #[test]
     fn a_turn_excludes_others() {
         let space = space(64, 8);
-        let guard = space.lock(false);
-        assert!(space.try_lock(false).is_none());
-        drop(guard);
-        assert!(space.try_lock(false).is_some());
+        for tried in [false, true] {
+            let guard = space.lock(tried);
+            assert!(space.try_lock(tried).is_none());
+            drop(guard);
+            assert!(space.try_lock(tried).is_some());
+        }
     }
 }
 

@@ -5,9 +5,11 @@
 //! be more threads than processors, and the predecessor may have lost its processor or have a long
 //! record to fill in: waiting for it would hold up the latches and locks of the waiting thread. So
 //! the owner leaves an early-release entry, and another thread releases the space when it is due.
-//! Entries cost more than releases in turn, and a predecessor without a processor makes all threads
-//! behind it leave entries. So one entry in many yields the processor. With more threads than
-//! processors this matters: 16 threads that do nothing but insert, on two processors, insert three
+//!
+//! Entries cost more than releases in turn, and while a predecessor has no processor, all threads
+//! behind it leave entries. So where entry follows upon entry, one in each
+//! [`Released::HINT_BYTES`] of log yields the owner's processor. With more threads than processors
+//! this matters: 16 threads that do nothing but insert, on two processors, insert two to three
 //! times as many records.
 //!
 //! # Early-release entries
@@ -81,7 +83,8 @@ struct Entry {
 impl Released {
     /// Log bytes for each bucket.
     const BYTES_PER_BUCKET: u64 = 16 << 10;
-    /// An entry moves the hint to the end of this number of bytes, so that few entries move it.
+    /// An entry moves the hint to the end of this number of bytes, so that few entries move it, and
+    /// few yield.
     const HINT_BYTES: u64 = if cfg!(duramen_loom) { 1 } else { 16 << 10 };
 
     /// Starts at `lsn`, below which everything is released, for a buffer of `capacity` bytes.
@@ -167,7 +170,8 @@ impl Released {
         while !self.bucket(lsn).put(lsn, end) {
             if self.get() == lsn {
                 self.release_due(end);
-                break;
+                fence(Ordering::SeqCst);
+                return;
             }
             if has_failed() {
                 return;
@@ -175,10 +179,11 @@ impl Released {
             self.follow(FOLLOWED);
             backoff.rest();
         }
-        if self.position.noted.load(Ordering::Relaxed) < end.get() {
+        let noted = self.position.noted.load(Ordering::Relaxed);
+        if noted < end.get() {
             self.position.noted.store(end.get() | (Self::HINT_BYTES - 1), Ordering::Relaxed);
-            // Now and then, in case the predecessor waits for a processor.
-            if !cfg!(duramen_loom) {
+            if noted > lsn.get() && !cfg!(duramen_loom) {
+                // There are many entries already: perhaps their predecessor waits for a processor.
                 thread::yield_now();
             }
         }

@@ -176,8 +176,8 @@ fn mark(lsn: Lsn) -> u32 {
 /// before they were. Each record pays for this, so the number is computed once for each block.
 pub(super) struct Backlog {
     durable: Lsn,
-    /// What records that begin in the block before `until`, or there, state in full and short
-    /// headers.
+    /// What full and short headers state of records in the block that ends at `until`. The blocks
+    /// are counted from `durable`, and each includes its end.
     full: u16,
     short: u8,
     until: Lsn,
@@ -189,7 +189,7 @@ impl Backlog {
         Self { durable, full: 0, short: 0, until: durable }
     }
 
-    /// States the backlog of the record at `lsn`. `words` are the record's.
+    /// States the backlog of the record at `lsn`, with which `words` begin.
     #[inline]
     pub(super) fn state(&mut self, words: &mut [[u8; 8]], lsn: Lsn) {
         if lsn > self.until {
@@ -205,6 +205,7 @@ impl Backlog {
             // compiler must not make such a write of this.
             words[2] = black_box(word).to_le_bytes();
         } else {
+            // Full headers are rare.
             words[5][2..4].copy_from_slice(&self.full.to_le_bytes());
         }
     }

@@ -174,11 +174,11 @@ impl Log {
         }
     }
 
-    /// Inserts a record into one of several logs. The caller passes the fields in registers, so
-    /// that it need not write them to memory, with one log either: see
-    /// `StreamInner::try_insert_small`.
+    /// Inserts a record into one of several logs. It takes the fields of the record one by one, so
+    /// that callers do not build the structure in memory, where [`Log::insert`] does not need it if
+    /// there is only one log.
     #[inline(never)]
-    #[allow(clippy::too_many_arguments, reason = "a structure would be in memory")]
+    #[allow(clippy::too_many_arguments, reason = "see above")]
     fn insert_into_several(
         &self,
         log: LogId,
