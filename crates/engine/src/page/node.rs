@@ -454,6 +454,13 @@ impl<'a> Node<&'a [u8]> {
         &self.0[cell.value()..cell.value() + cell.value_len]
     }
 
+    /// Returns the slot's key without the prefix, and its value.
+    #[inline]
+    pub(crate) fn entry(&self, slot: usize) -> (&'a [u8], &'a [u8]) {
+        let cell = self.cell(slot);
+        self.0[cell.suffix..][..cell.suffix_len + cell.value_len].split_at(cell.suffix_len)
+    }
+
     /// Returns the lower fence, exclusive; `None` is minus infinity.
     pub(crate) fn lower_fence(&self) -> Option<&'a [u8]> {
         self.fence(HAS_LOWER, LOWER_OFF, LOWER_LEN)

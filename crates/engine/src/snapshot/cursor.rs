@@ -209,12 +209,18 @@ impl<'s> Cursor<'s> {
                 }
             }
         }
-        key_of(&Node(&self.leaf[..]), item.slot.into(), &mut self.key);
-        Ok(Some((&self.key, if is_large { &self.large } else { self.inline(item) })))
+        let node = Node(&self.leaf[..]);
+        let (suffix, in_leaf) = node.entry(item.slot.into());
+        set_key(&mut self.key, &node, suffix);
+        let value = match item.older {
+            _ if is_large => &self.large[..],
+            Some((start, end)) => &self.older[start as usize..end as usize],
+            None => in_leaf,
+        };
+        Ok(Some((&self.key, value)))
     }
 
     /// Returns the bytes of an item that the leaf or the older values have.
-    #[inline]
     fn inline(&self, item: Item) -> &[u8] {
         match item.older {
             None => Node(&self.leaf[..]).value(item.slot.into()),
@@ -308,7 +314,7 @@ impl<'s> Cursor<'s> {
         for slot in changed {
             let mut item = Item { slot: slot as u16, flags: node.flags(slot), older: None };
             let from = self.older.len();
-            key_of(&node, slot, &mut self.key);
+            set_key(&mut self.key, &node, node.suffix(slot));
             let at = self.snapshot.gsn();
             match engine.versions.version_at(tree.table, &self.key, at, &mut self.older) {
                 Version::Current if item.flags.contains(SlotFlags::GHOST) => continue,
@@ -343,12 +349,12 @@ impl<'s> Cursor<'s> {
     }
 }
 
-/// Sets `out` to the key of a slot.
+/// Sets `key` to the key of a slot of `node` that has this suffix.
 #[inline]
-fn key_of(node: &Node<&[u8]>, slot: usize, out: &mut Vec<u8>) {
-    out.clear();
-    out.extend_from_slice(node.prefix());
-    out.extend_from_slice(node.suffix(slot));
+fn set_key(key: &mut Vec<u8>, node: &Node<&[u8]>, suffix: &[u8]) {
+    key.clear();
+    key.extend_from_slice(node.prefix());
+    key.extend_from_slice(suffix);
 }
 
 /// Copies of the records of a range. Made by [`Snapshot::scan`].
