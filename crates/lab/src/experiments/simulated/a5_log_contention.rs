@@ -23,6 +23,14 @@ impl Experiment for LogContention {
         }
     }
 
+    fn difference(&self) -> Option<&'static str> {
+        Some(
+            "with 64 threads nearly a third of the time is idle, while all clients wait for their commits, and a \
+             profile of the execution time, as the paper's is, has no such part: of the time in which the threads run, \
+             contention for the log takes 0.37. On four of these machines, with 64 threads, it takes 0.43 of all time",
+        )
+    }
+
     fn run(&self, context: &mut Context<'_>) -> Result<Findings> {
         let sweeps = Sweep::all(context, "tatp:update-location", (1, 1), context.pick(10_000, 2_000, 500));
         context.expect(sweeps.iter().map(|sweep| sweep.threads.len() * BUFFERS.len()).sum());
