@@ -29,6 +29,14 @@ struct Item {
     older: Option<(u32, u32)>,
 }
 
+impl Item {
+    /// Returns its value, or what the leaf has of a large one: `in_leaf` is what its slot has now.
+    #[inline]
+    fn stored<'a>(self, in_leaf: &'a [u8], older: &'a [u8]) -> &'a [u8] {
+        self.older.map_or(in_leaf, |(start, end)| &older[start as usize..end as usize])
+    }
+}
+
 /// Where the next leaf is looked for.
 #[derive(Debug)]
 enum Next {
@@ -201,7 +209,8 @@ impl<'s> Cursor<'s> {
         let is_large = item.flags.contains(SlotFlags::OVERFLOW);
         if is_large {
             let tree = self.tree.expect("a leaf was read");
-            match self.snapshot.large_value(tree, self.inline(item)) {
+            let in_leaf = Node(&self.leaf[..]).value(item.slot.into());
+            match self.snapshot.large_value(tree, item.stored(in_leaf, &self.older)) {
                 Ok(value) => self.large = value,
                 Err(error) => {
                     self.put_back(item);
@@ -212,20 +221,7 @@ impl<'s> Cursor<'s> {
         let node = Node(&self.leaf[..]);
         let (suffix, in_leaf) = node.entry(item.slot.into());
         set_key(&mut self.key, &node, suffix);
-        let value = match item.older {
-            _ if is_large => &self.large[..],
-            Some((start, end)) => &self.older[start as usize..end as usize],
-            None => in_leaf,
-        };
-        Ok(Some((&self.key, value)))
-    }
-
-    /// Returns the bytes of an item that the leaf or the older values have.
-    fn inline(&self, item: Item) -> &[u8] {
-        match item.older {
-            None => Node(&self.leaf[..]).value(item.slot.into()),
-            Some((start, end)) => &self.older[start as usize..end as usize],
-        }
+        Ok(Some((&self.key, if is_large { &self.large } else { item.stored(in_leaf, &self.older) })))
     }
 
     /// Takes the next item of the current leaf.

@@ -74,17 +74,16 @@ impl<T> InsertionLock<T> {
         !self.locked.held.load(Ordering::Relaxed) && self.take()
     }
 
-    /// Returns whether another thread holds the lock or is a priority waiter. For a thread that has
-    /// just tried to lock it: the cache line is mostly still here.
-    #[inline]
-    pub(crate) fn is_held(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed) > 0 || self.locked.held.load(Ordering::Relaxed)
+    /// Locks as `try_lock` does, for a thread that may just have `tried` in vain to insert. It then
+    /// reads the lock first, which disturbs a holder less: the cache line is mostly still here. If
+    /// the lock is free, it was probably a check that was due.
+    pub(crate) fn try_lock_again(&self, tried: bool) -> bool {
+        !(tried && self.locked.held.load(Ordering::Relaxed)) && self.try_lock()
     }
 
-    /// Waits for the lock among any number of threads. A thread that has just `tried` in vain to
-    /// insert pauses first if the lock is held; otherwise it was probably a check that was due.
+    /// Waits for the lock among any number of threads; pauses if [`Self::try_lock_again`] fails.
     pub(crate) fn lock(&self, tried: bool) {
-        if tried && self.is_held() || !self.try_lock() {
+        if !self.try_lock_again(tried) {
             self.lock_with_pauses(Retry::among_many(), |_| self.try_lock());
         }
     }

@@ -280,8 +280,7 @@ impl Space {
         unsafe { self.next.unlock() };
     }
 
-    /// Waits for the insertion lock. A thread that has just `tried` in vain to insert pauses first
-    /// if the lock is held.
+    /// Waits for the insertion lock; `tried` is as for [`Space::try_lock`].
     pub(crate) fn lock(&self, tried: bool) -> InsertionGuard<'_> {
         self.next.lock(tried);
         self.guard()
@@ -293,10 +292,10 @@ impl Space {
         self.guard()
     }
 
-    /// Takes the insertion lock if it is free. A thread that has just `tried` in vain to insert
-    /// first reads whether the lock is held, which disturbs the holder less.
+    /// Takes the insertion lock if it is free, for a thread that may just have `tried` in vain to
+    /// insert.
     pub(crate) fn try_lock(&self, tried: bool) -> Option<InsertionGuard<'_>> {
-        (!(tried && self.next.is_held()) && self.next.try_lock()).then(|| self.guard())
+        self.next.try_lock_again(tried).then(|| self.guard())
     }
 
     /// Computes how far space behind `end` can be handed out without another check; returns whether

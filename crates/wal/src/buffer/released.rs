@@ -170,6 +170,7 @@ impl Released {
         while !self.bucket(lsn).put(lsn, end) {
             if self.get() == lsn {
                 self.release_due(end);
+                // As in `follow`.
                 fence(Ordering::SeqCst);
                 return;
             }
